@@ -1,0 +1,42 @@
+"""Every annotation key and API name that Linkwise reads or writes, once.
+
+`extender.demand` reads what a pod asks for, `extender.handoff` writes what it got. A new annotation starts here: add its key, put it among
+`SUPPORTED` or `PLANNED`, and give it a parser in `extender.demand`.
+"""
+
+from typing import Final
+
+DOMAIN: Final = "linkwise.dev"
+PREFIX: Final = f"{DOMAIN}/"
+
+GROUP: Final = DOMAIN
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "GPUTopology"
+PLURAL: Final = "gputopologies"
+SHORT_NAME: Final = "gputopo"
+
+# What a pod may ask.
+TOPOLOGY: Final = PREFIX + "topology"
+MIN_BANDWIDTH: Final = PREFIX + "min-bandwidth"
+MAX_DISTANCE: Final = PREFIX + "max-distance"
+GPU_MODEL: Final = PREFIX + "gpu-model"
+POLICY: Final = PREFIX + "policy"
+NIC_DISTANCE: Final = PREFIX + "nic-distance"
+NUMA: Final = PREFIX + "numa"
+GPU_COUNT: Final = PREFIX + "gpu-count"
+GPU_CORES: Final = PREFIX + "gpu-cores"
+
+SUPPORTED: Final = (TOPOLOGY, MIN_BANDWIDTH, MAX_DISTANCE, GPU_MODEL, POLICY)
+PLANNED: Final = (NIC_DISTANCE, NUMA, GPU_COUNT, GPU_CORES)  # part of the contract, refused with "not yet supported" until they are built
+
+# What Linkwise writes: on the pod at bind, on a Node to wake waiting pods.
+ALLOCATION: Final = PREFIX + "allocation"
+TOPOLOGY_GENERATION: Final = PREFIX + "topology-generation"
+
+WRITTEN: Final = (ALLOCATION, TOPOLOGY_GENERATION)
+
+# Resources.
+WHOLE_GPU: Final = "nvidia.com/gpu"  # the default; the name is a setting of the extender
+GPU_MEMORY: Final = PREFIX + "gpu-memory"
+GPUSHARE_MEMORY: Final = "aliyun.com/gpu-mem"

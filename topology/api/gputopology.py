@@ -1,0 +1,216 @@
+"""GPUTopology (gputopologies.linkwise.dev, v1alpha1): what a node's hardware is, and what was observed on it.
+
+The pydantic types are the one definition: the agent writes through them, the extender reads through them, and the OpenAPI schema of the CRD is
+generated from them (`topology.api.crd`). `read_gputopology` is the border: anything that gets past it can be turned into a `LinkMatrix` and an
+`Inventory`, which is all that the tables need.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from topology.api.allocation import first_problem
+from topology.api.annotations import API_VERSION, KIND
+from topology.errors import TopologyError
+from topology.inventory import Gpu, Inventory
+from topology.links import LinkCode
+from topology.matrix import GpuRow, LinkMatrix, NicColumn
+
+MOST_GPUS = 16  # the tables hold a row for every subset: 2**16 of them
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class PcieSlot(_Wire):
+    """The most that GPU and slot can do together."""
+
+    generation: int | None = None
+    width: Annotated[int | None, Field(description="lanes")] = None
+
+
+class GpuSpec(_Wire):
+    """One GPU. `uuid` and `busID` are its identity; `index` and `minor` may change at every boot."""
+
+    index: Annotated[int, Field(ge=0, description="index that nvidia-smi shows")]
+    minor: Annotated[int | None, Field(description="number of /dev/nvidiaN")] = None
+    uuid: Annotated[str, Field(min_length=1)]
+    bus_id: Annotated[str | None, Field(alias="busID")] = None
+    model: str | None = None
+    memory_mib: Annotated[int | None, Field(alias="memoryMiB", ge=0)] = None
+    numa_node: int | None = None
+    cpus: Annotated[str | None, Field(description="CPU affinity as printed, for example 0-23,48-71")] = None
+    pcie: PcieSlot = PcieSlot()
+    nvlinks: Annotated[int | None, Field(description="active NVLinks of this GPU")] = None
+    mig_mode: str | None = None
+
+
+class NicSpec(_Wire):
+    """One NIC: its label in the matrix and its device name."""
+
+    label: str
+    name: str | None = None
+
+
+class LinkRows(_Wire):
+    """The link matrix as codes: row i is the i-th entry of `gpus`. `X` on the diagonal, `-` where unknown."""
+
+    gpus: Annotated[tuple[tuple[str, ...], ...], Field(description="one row a GPU, one code a GPU: X, NV1..NV18, PIX, PXB, PHB, NODE, SYS")]
+    nics: Annotated[tuple[tuple[str, ...], ...], Field(description="one row a GPU, one code a NIC")] = ()
+
+
+class SourceSpec(_Wire):
+    """Where the links came from, and how good that source is."""
+
+    kind: Annotated[Literal["nvidia-smi", "sysfs"], Field(description="sysfs cannot see NVLink")] = "nvidia-smi"
+    quality: Annotated[
+        Literal["full", "partial", "fallback"], Field(description="partial: damaged output; fallback: no link matrix could be read")
+    ] = "full"
+    notes: tuple[str, ...] = ()
+
+
+class GPUTopologySpec(_Wire):
+    """What the hardware is. Changes with the hardware, never with its use."""
+
+    gpus: Annotated[tuple[GpuSpec, ...], Field(min_length=1, max_length=MOST_GPUS)]
+    nics: tuple[NicSpec, ...] = ()
+    links: LinkRows
+    driver_version: str | None = None
+    source: SourceSpec = SourceSpec()
+    gpu_count: Annotated[int | None, Field(description="number of GPUs, for kubectl get")] = None
+    model: Annotated[str | None, Field(description="common model name, for kubectl get")] = None
+    nvlink: Annotated[str | None, Field(description="NVLink in one word, for kubectl get, for example NV18")] = None
+
+
+class GpuHolder(_Wire):
+    """The container that kubelet says holds a GPU; kubelet names pods without their UID."""
+
+    namespace: str
+    name: str
+    container: str | None = None
+
+
+class GpuStatus(_Wire):
+    """One GPU as it was found."""
+
+    uuid: Annotated[str, Field(min_length=1)]
+    healthy: bool = True
+    reason: str | None = None
+    memory_used_mib: Annotated[int | None, Field(alias="memoryUsedMiB", ge=0)] = None
+    holders: tuple[GpuHolder, ...] = ()
+
+
+class Condition(_Wire):
+    """A condition in the usual Kubernetes form."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class GPUTopologyStatus(_Wire):
+    """What was observed, and when. `holdersObserved` tells that kubelet was asked who holds what (an empty answer is an answer)."""
+
+    observed_at: datetime | None = None
+    gpus: tuple[GpuStatus, ...] = ()
+    holders_observed: bool = False
+    conditions: tuple[Condition, ...] = ()
+    free_gpus: Annotated[int | None, Field(alias="freeGPUs")] = None
+    health: Annotated[str | None, Field(description="Healthy, or how many GPUs are not, for kubectl get")] = None
+
+
+class ObjectMeta(BaseModel):
+    """The part of ObjectMeta that is read; the rest is kept as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: Annotated[str, Field(min_length=1)]
+
+
+class GPUTopology(_Wire):
+    """One node's GPUs and links; cluster-scoped, named as its node."""
+
+    api_version: Literal["linkwise.dev/v1alpha1"] = API_VERSION  # type: ignore[assignment]  # mypy does not follow an f-string into a Literal
+    kind: Literal["GPUTopology"] = KIND
+    metadata: ObjectMeta
+    spec: GPUTopologySpec
+    status: GPUTopologyStatus = GPUTopologyStatus()
+
+    @property
+    def name(self) -> str:
+        """Name of the object and of its node."""
+        return self.metadata.name
+
+    def matrix(self) -> LinkMatrix:
+        """Return the link matrix; raises TopologyError where rows and devices do not match."""
+        gpus = tuple(GpuRow(gpu.index, cpus=gpu.cpus, numa=None if gpu.numa_node is None else str(gpu.numa_node)) for gpu in self.spec.gpus)
+        nics = tuple(NicColumn(nic.label, nic.name) for nic in self.spec.nics)
+        nic_rows = self.spec.links.nics or tuple(() for _ in gpus)
+        return LinkMatrix(gpus, nics, _cells(self.spec.links.gpus), _cells(nic_rows), self.spec.source.notes)
+
+    def inventory(self) -> Inventory:
+        """Return what the single GPUs are, in the order of the object."""
+        return Inventory(tuple(_gpu(gpu) for gpu in self.spec.gpus), self.spec.driver_version)
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the Kubernetes object as plain data."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _gpu(spec: GpuSpec) -> Gpu:
+    return Gpu(
+        index=spec.index,
+        uuid=spec.uuid,
+        bus_id=spec.bus_id,
+        minor=spec.minor,
+        model=spec.model,
+        memory_mib=spec.memory_mib,
+        pcie_generation=spec.pcie.generation,
+        pcie_width=spec.pcie.width,
+        numa_node=spec.numa_node,
+        cpus=spec.cpus,
+        mig_mode=spec.mig_mode,
+        nvlinks=spec.nvlinks,
+    )
+
+
+def _cells(rows: tuple[tuple[str, ...], ...]) -> tuple[tuple[LinkCode | None, ...], ...]:
+    return tuple(tuple(_cell(text) for text in row) for row in rows)
+
+
+def _cell(text: str) -> LinkCode | None:
+    if text in ("X", "-", ""):
+        return None
+    code = LinkCode.parse(text)
+    if code is None:
+        raise TopologyError(f"spec.links holds {text!r}; accepted: X, -, NV1 to NV99, PIX, PXB, PHB, NODE, SYS, SOC")
+    return code
+
+
+def read_gputopology(raw: Mapping[str, Any]) -> GPUTopology:
+    """Read a GPUTopology object; raises TopologyError with a sentence naming the object for anything that cannot describe a node."""
+    metadata = raw.get("metadata")
+    name = metadata.get("name", "?") if isinstance(metadata, Mapping) else "?"
+    try:
+        topology = GPUTopology.model_validate(raw)
+        _check(topology)
+    except ValidationError as error:
+        raise TopologyError(f"GPUTopology {name}: {first_problem(error)}") from error
+    except TopologyError as error:
+        raise TopologyError(f"GPUTopology {name}: {error}") from error
+    return topology
+
+
+def _check(topology: GPUTopology) -> None:
+    for key in ("uuid", "index"):
+        values = [getattr(gpu, key) for gpu in topology.spec.gpus]
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise TopologyError(f"spec.gpus holds {key} {twice} twice; accepted: every GPU once")
+    topology.matrix()
