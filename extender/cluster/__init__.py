@@ -1,1 +1,11 @@
-"""PLACEHOLDER."""
+"""The state of the cluster: columns (arrays, one row a node), the ledger of promises, and the immutable view that readers get.
+
+Only the ledger mutates; `Cluster` is the door through which objects of the API (or of a snapshot) and promises come in.
+"""
+
+from extender.cluster.columns import NodeGpus
+from extender.cluster.ledger import Entry, EntryState
+from extender.cluster.state import Cluster
+from extender.cluster.view import TentativeHold, View
+
+__all__ = ["Cluster", "Entry", "EntryState", "NodeGpus", "TentativeHold", "View"]

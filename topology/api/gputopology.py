@@ -29,31 +29,31 @@ class _Wire(BaseModel):
 class PcieSlot(_Wire):
     """The most that GPU and slot can do together."""
 
-    generation: int | None = None
-    width: Annotated[int | None, Field(description="lanes")] = None
+    generation: Annotated[int | None, Field(ge=1, description="PCI Express generation")] = None
+    width: Annotated[int | None, Field(ge=1, description="lanes")] = None
 
 
 class GpuSpec(_Wire):
     """One GPU. `uuid` and `busID` are its identity; `index` and `minor` may change at every boot."""
 
     index: Annotated[int, Field(ge=0, description="index that nvidia-smi shows")]
-    minor: Annotated[int | None, Field(description="number of /dev/nvidiaN")] = None
-    uuid: Annotated[str, Field(min_length=1)]
-    bus_id: Annotated[str | None, Field(alias="busID")] = None
-    model: str | None = None
-    memory_mib: Annotated[int | None, Field(alias="memoryMiB", ge=0)] = None
-    numa_node: int | None = None
+    minor: Annotated[int | None, Field(ge=0, description="number of /dev/nvidiaN")] = None
+    uuid: Annotated[str, Field(min_length=1, description="identity of the GPU, for example GPU-01234567-89ab-cdef-0123-456789abcdef")]
+    bus_id: Annotated[str | None, Field(alias="busID", description="PCI bus id, for example 00000000:3B:00.0")] = None
+    model: Annotated[str | None, Field(description="product name")] = None
+    memory_mib: Annotated[int | None, Field(alias="memoryMiB", ge=0, description="total memory in MiB")] = None
+    numa_node: Annotated[int | None, Field(description="NUMA node of the GPU's slot")] = None
     cpus: Annotated[str | None, Field(description="CPU affinity as printed, for example 0-23,48-71")] = None
     pcie: PcieSlot = PcieSlot()
-    nvlinks: Annotated[int | None, Field(description="active NVLinks of this GPU")] = None
-    mig_mode: str | None = None
+    nvlinks: Annotated[int | None, Field(ge=0, description="active NVLinks of this GPU")] = None
+    mig_mode: Annotated[str | None, Field(description="Enabled or Disabled; absent on models without MIG")] = None
 
 
 class NicSpec(_Wire):
     """One NIC: its label in the matrix and its device name."""
 
-    label: str
-    name: str | None = None
+    label: Annotated[str, Field(description="column of the matrix, for example NIC0")]
+    name: Annotated[str | None, Field(description="device name, for example mlx5_0")] = None
 
 
 class LinkRows(_Wire):
@@ -70,16 +70,16 @@ class SourceSpec(_Wire):
     quality: Annotated[
         Literal["full", "partial", "fallback"], Field(description="partial: damaged output; fallback: no link matrix could be read")
     ] = "full"
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], Field(description="sentences about what was damaged, guessed or left out")] = ()
 
 
 class GPUTopologySpec(_Wire):
     """What the hardware is. Changes with the hardware, never with its use."""
 
-    gpus: Annotated[tuple[GpuSpec, ...], Field(min_length=1, max_length=MOST_GPUS)]
-    nics: tuple[NicSpec, ...] = ()
+    gpus: Annotated[tuple[GpuSpec, ...], Field(min_length=1, max_length=MOST_GPUS, description="every GPU of the node, by index")]
+    nics: Annotated[tuple[NicSpec, ...], Field(description="network devices that the link matrix names")] = ()
     links: LinkRows
-    driver_version: str | None = None
+    driver_version: Annotated[str | None, Field(description="version of the NVIDIA driver")] = None
     source: SourceSpec = SourceSpec()
     gpu_count: Annotated[int | None, Field(description="number of GPUs, for kubectl get")] = None
     model: Annotated[str | None, Field(description="common model name, for kubectl get")] = None
@@ -89,39 +89,39 @@ class GPUTopologySpec(_Wire):
 class GpuHolder(_Wire):
     """The container that kubelet says holds a GPU; kubelet names pods without their UID."""
 
-    namespace: str
-    name: str
-    container: str | None = None
+    namespace: Annotated[str, Field(description="namespace of the pod")]
+    name: Annotated[str, Field(description="name of the pod")]
+    container: Annotated[str | None, Field(description="name of the container")] = None
 
 
 class GpuStatus(_Wire):
     """One GPU as it was found."""
 
-    uuid: Annotated[str, Field(min_length=1)]
-    healthy: bool = True
-    reason: str | None = None
-    memory_used_mib: Annotated[int | None, Field(alias="memoryUsedMiB", ge=0)] = None
-    holders: tuple[GpuHolder, ...] = ()
+    uuid: Annotated[str, Field(min_length=1, description="identity of the GPU, as in spec")]
+    healthy: Annotated[bool, Field(description="false: no new pods on this GPU")] = True
+    reason: Annotated[str | None, Field(description="why it is not healthy")] = None
+    memory_used_mib: Annotated[int | None, Field(alias="memoryUsedMiB", ge=0, description="used memory in MiB, by whomever")] = None
+    holders: Annotated[tuple[GpuHolder, ...], Field(description="containers that hold this GPU according to kubelet")] = ()
 
 
 class Condition(_Wire):
     """A condition in the usual Kubernetes form."""
 
-    type: str
-    status: Literal["True", "False", "Unknown"]
-    reason: str
-    message: str = ""
-    last_transition_time: datetime | None = None
+    type: Annotated[str, Field(description="DriverReady, LinksKnown or GPUsHealthy")]
+    status: Annotated[Literal["True", "False", "Unknown"], Field(description="whether it holds")]
+    reason: Annotated[str, Field(description="one word for programs")]
+    message: Annotated[str, Field(description="a sentence for people")] = ""
+    last_transition_time: Annotated[datetime | None, Field(description="when the status last changed")] = None
 
 
 class GPUTopologyStatus(_Wire):
     """What was observed, and when. `holdersObserved` tells that kubelet was asked who holds what (an empty answer is an answer)."""
 
-    observed_at: datetime | None = None
-    gpus: tuple[GpuStatus, ...] = ()
-    holders_observed: bool = False
-    conditions: tuple[Condition, ...] = ()
-    free_gpus: Annotated[int | None, Field(alias="freeGPUs")] = None
+    observed_at: Annotated[datetime | None, Field(description="when the agent last looked")] = None
+    gpus: Annotated[tuple[GpuStatus, ...], Field(description="one entry a GPU of spec")] = ()
+    holders_observed: Annotated[bool, Field(description="kubelet was asked who holds what")] = False
+    conditions: Annotated[tuple[Condition, ...], Field(description="state of driver, links and GPUs")] = ()
+    free_gpus: Annotated[int | None, Field(alias="freeGPUs", ge=0, description="healthy GPUs that nobody holds, for kubectl get")] = None
     health: Annotated[str | None, Field(description="Healthy, or how many GPUs are not, for kubectl get")] = None
 
 
@@ -193,8 +193,10 @@ def _cell(text: str) -> LinkCode | None:
     return code
 
 
-def read_gputopology(raw: Mapping[str, Any]) -> GPUTopology:
-    """Read a GPUTopology object; raises TopologyError with a sentence naming the object for anything that cannot describe a node."""
+def read_gputopology(raw: Any) -> GPUTopology:
+    """Read a GPUTopology object (plain data); raises TopologyError with a sentence naming the object for anything that cannot describe a node."""
+    if not isinstance(raw, Mapping):
+        raise TopologyError(f"GPUTopology is a {type(raw).__name__}; accepted: an object with metadata.name and spec")
     metadata = raw.get("metadata")
     name = metadata.get("name", "?") if isinstance(metadata, Mapping) else "?"
     try:

@@ -1,0 +1,162 @@
+"""One pod onto one node: place on the state of this moment, promise, encode, one POST, confirm or forget.
+
+Called by `verbs.bind`. From placing to promising there is no await, and one event loop owns the state: that is the node's lock, and it cannot outlive its
+owner. The POST itself is outside of it, so binds to one node overlap. A POST whose outcome is unknown leaves its promise standing until the pod
+tells: bound (confirm), gone or another (forget), or still unbound past the deadline (forget).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from extender import log_keys
+from extender.cluster import Cluster, Entry, EntryState, NodeGpus, View
+from extender.demand import Demand
+from extender.handoff import native
+from extender.placement import Placement, Plan
+from extender.protocol import BindCall, Binder, Binding, BindResult, BindVerdict
+from extender.reasons import full_sentence
+from extender.settings import Settings
+from topology.api import AllocatedGpu, Allocation
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class BindOutcome:
+    """How a bind call ended: ``error`` is empty on success; ``plan`` is what was decided, None where nothing was."""
+
+    error: str
+    plan: Plan | None = None
+    verdict: BindVerdict | None = None
+
+
+class Bindings:
+    """The bind verb's engine; one instance a process."""
+
+    def __init__(self, cluster: Cluster, placement: Placement, binder: Binder, settings: Settings, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._placement = placement
+        self._binder = binder
+        self._settings = settings
+        self._clock = clock
+        self._in_flight: dict[str, asyncio.Future[BindOutcome]] = {}
+        self._deadlines: dict[str, float] = {}  # promises whose POST had no answer: when it can no longer take effect
+
+    async def bind(self, call: BindCall, demand: Demand) -> BindOutcome:
+        """Bind the pod to the node, once, however often it is called."""
+        running = self._in_flight.get(call.uid)
+        if running is not None:
+            await asyncio.wait([running])
+            return self._already(call) or await self.bind(call, demand)
+        if call.uid in self._deadlines:
+            await self._resolve(call.uid)
+        known = self._already(call)
+        if known is not None:
+            return known
+        self._in_flight[call.uid] = asyncio.get_running_loop().create_future()
+        try:
+            outcome = await self._decide_and_post(call, demand)
+        finally:
+            self._in_flight.pop(call.uid).set_result(BindOutcome(""))
+        return outcome
+
+    def _already(self, call: BindCall) -> BindOutcome | None:
+        """Answer from the ledger where the pod has an entry: bound there is success, anything else names the node."""
+        entry = self._cluster.ledger.get(call.uid)
+        if entry is None:
+            return None
+        if entry.state is EntryState.PROMISED:
+            return BindOutcome(f"pod {call.pod} is promised to node {entry.node}; whether its binding took effect is not known yet")
+        if entry.node != call.node:
+            return BindOutcome(f"pod {call.pod} is bound to node {entry.node} already, not to {call.node}")
+        return BindOutcome("", verdict=BindVerdict.BOUND)
+
+    async def _decide_and_post(self, call: BindCall, demand: Demand) -> BindOutcome:
+        self._cluster.unhold(call.uid)
+        view = self._cluster.view()
+        row = view.row_of.get(call.node, -1)
+        plan = self._place(call, demand, view, row)
+        if plan is None:
+            refusal = self._placement.refusal(demand.shape, view, row)
+            sentence = full_sentence(refusal, demand.asked, self._placement.numbers(demand.shape, view, row))
+            return BindOutcome(f"pod {call.pod} does not fit on node {call.node} any more: {sentence}")
+        allocation = allocate(call.node, demand, plan, view.gpus[row])
+        binding = Binding(call.namespace, call.name, call.uid, call.node, native.encode(allocation))
+        entry = Entry(call.uid, call.namespace, call.name, call.node, allocation.uuids(), EntryState.PROMISED, allocation.encode())
+        self._cluster.ledger.promise(entry)
+        result = await self._post(binding)
+        return BindOutcome(self._settle(call, result), plan, result.verdict)
+
+    def _place(self, call: BindCall, demand: Demand, view: View, row: int) -> Plan | None:
+        """Place beside the sets that other scored pods will take where the pod fits there as well, else as if they were not."""
+        avoid = view.held_by_others(call.uid).get(row, 0)
+        beside = self._placement.place(demand.shape, view, row, avoid) if avoid else None
+        anywhere = self._placement.place(demand.shape, view, row)
+        if beside is not None and anywhere is not None and beside.bandwidth >= anywhere.bandwidth:
+            return beside
+        return anywhere
+
+    async def _post(self, binding: Binding) -> BindResult:
+        try:
+            return await self._binder.bind(binding, self._settings.bind_timeout_s)
+        except BaseException:  # a cancelled call must not take the promise with it: the POST may have left already
+            self._deadlines[binding.uid] = self._clock() + self._settings.bind_timeout_s + self._settings.bind_grace_s
+            raise
+
+    def _settle(self, call: BindCall, result: BindResult) -> str:
+        """Confirm, forget, or leave the promise standing; returns the error for the caller."""
+        log = _log.bind(**{log_keys.POD: call.pod, log_keys.UID: call.uid, log_keys.NODE: call.node})
+        if result.verdict is BindVerdict.BOUND:
+            self._cluster.ledger.confirm(call.uid)
+            log.info("pod bound")
+            return ""
+        if result.verdict is BindVerdict.REFUSED:
+            self._cluster.ledger.forget(call.uid)
+            log.warning("binding refused", **{log_keys.REASON: result.message})
+            return f"binding pod {call.pod} to node {call.node} was refused: {result.message}"
+        self._deadlines[call.uid] = self._clock() + self._settings.bind_timeout_s + self._settings.bind_grace_s
+        log.warning("binding without an answer", **{log_keys.REASON: result.message})
+        return f"binding pod {call.pod} to node {call.node} got no answer ({result.message}); its GPUs stay promised until the pod tells"
+
+    async def resolve_open(self) -> None:
+        """Ask after every promise whose POST had no answer; called every second or so."""
+        for uid in tuple(self._deadlines):
+            await self._resolve(uid)
+
+    async def _resolve(self, uid: str) -> None:
+        """Read a pod whose POST had no answer, and confirm or forget its promise where that can be told."""
+        entry = self._cluster.ledger.get(uid)
+        if entry is None or entry.state is not EntryState.PROMISED:
+            self._deadlines.pop(uid, None)
+            return
+        asked_at = self._clock()
+        pod = await self._binder.read_pod(entry.namespace, entry.name)
+        if pod is None or (pod.get("metadata") or {}).get("uid") != uid:
+            self._cluster.ledger.forget(uid)
+        elif (pod.get("spec") or {}).get("nodeName"):
+            self._cluster.apply_pod(pod)
+        elif asked_at > self._deadlines.get(uid, asked_at):
+            self._cluster.ledger.forget(uid)
+        else:
+            return
+        self._deadlines.pop(uid, None)
+
+
+def allocate(node: str, demand: Demand, plan: Plan, gpus: NodeGpus) -> Allocation:
+    """Turn bits into the allocation: identities by container name, never positions."""
+    return Allocation(
+        node=node,
+        containers={
+            name: tuple(
+                AllocatedGpu(uuid=gpus.uuids[bit], index=gpus.indices[bit], memory_mib=gpus.memory_mib[bit])
+                for bit in range(len(gpus.uuids))
+                if mask >> bit & 1
+            )
+            for name, mask in zip(demand.containers, plan.masks, strict=True)
+        },
+        bandwidth_gb_per_s=round(plan.bandwidth, 3) if demand.shape.largest > 1 else None,
+        worst_link=plan.worst,
+    )

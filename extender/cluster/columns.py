@@ -1,0 +1,131 @@
+"""One row a node: the numbers that a decision reads, as numpy arrays that grow by doubling.
+
+Written only by `state` and `ledger`; `view` takes read-only copies. What cannot be a number (UUIDs, names) stands beside the arrays in plain
+lists. Every write stamps its row with a new generation, so that cached results are recomputed for the rows that changed since, and no others.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from topology.topology_class import TopologyClass
+
+from extender.reasons import Refusal
+from topology.inventory import Inventory
+
+NO_CLASS = -1
+_FIRST_CAPACITY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``."""
+
+    uuids: tuple[str, ...]
+    indices: tuple[int, ...]
+    memory_mib: tuple[int | None, ...]
+    bit_of: Mapping[str, int]
+
+    @staticmethod
+    def of(inventory: Inventory) -> "NodeGpus":
+        """Take identity and size from an inventory in published order."""
+        uuids = tuple(gpu.uuid or "" for gpu in inventory.gpus)
+        return NodeGpus(
+            uuids,
+            tuple(gpu.index if gpu.index is not None else bit for bit, gpu in enumerate(inventory.gpus)),
+            tuple(gpu.memory_mib for gpu in inventory.gpus),
+            {uuid: bit for bit, uuid in enumerate(uuids)},
+        )
+
+    def mask_of(self, uuids: Iterable[str]) -> int:
+        """Return the bits of those UUIDs that the node has."""
+        mask = 0
+        for uuid in uuids:
+            bit = self.bit_of.get(uuid)
+            if bit is not None:
+                mask |= 1 << bit
+        return mask
+
+
+NO_GPUS = NodeGpus((), (), (), {})
+
+
+@dataclass(slots=True)
+class Columns:
+    """The arrays; ``count`` rows of them are in use. Rows are never moved: a node that is gone keeps its row, closed."""
+
+    count: int = 0
+    generation: int = 0
+    names: list[str] = field(default_factory=list)
+    row_of: dict[str, int] = field(default_factory=dict)
+    gpus: list[NodeGpus] = field(default_factory=list)
+    closed_by: list[str] = field(default_factory=list)  # the detail behind `closed`, for explain
+    classes: list[TopologyClass] = field(default_factory=list)
+    class_index: NDArray[np.int32] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, NO_CLASS, np.int32))  # (capacity,)
+    usable: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.uint32))  # (capacity,) bits of healthy GPUs
+    held: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.uint32))  # (capacity,) bits that some pod holds
+    closed: NDArray[np.int8] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int8))  # (capacity,) Refusal, FITS where open
+    row_generation: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int64))  # (capacity,)
+    _class_of_key: dict[str, int] = field(default_factory=dict)
+    _lists_shared: bool = False  # a view holds `gpus` and `closed_by`: copy before the next write
+
+    def row(self, name: str) -> int:
+        """Return the row of that node, a new one at its first mention."""
+        known = self.row_of.get(name)
+        if known is not None:
+            return known
+        if self.count == len(self.closed):
+            self._double()
+        row = self.count
+        self.count += 1
+        self.row_of[name] = row
+        self._own_lists()
+        self.names.append(name)
+        self.gpus.append(NO_GPUS)
+        self.closed_by.append("")
+        self.closed[row] = Refusal.NO_TOPOLOGY
+        self.touch(row)
+        return row
+
+    def touch(self, row: int) -> None:
+        """Stamp a row as changed."""
+        self.generation += 1
+        self.row_generation[row] = self.generation
+
+    def share_lists(self) -> tuple[list[NodeGpus], list[str]]:
+        """Hand out `gpus` and `closed_by` to a view; the next write goes to copies."""
+        self._lists_shared = True
+        return self.gpus, self.closed_by
+
+    def set_gpus(self, row: int, gpus: NodeGpus) -> None:
+        """Replace the identities of a node's GPUs."""
+        self._own_lists()
+        self.gpus[row] = gpus
+
+    def set_closed(self, row: int, refusal: Refusal, detail: str) -> None:
+        """Close a node with a reason and what is behind it, or open it (FITS)."""
+        self._own_lists()
+        self.closed[row] = refusal
+        self.closed_by[row] = detail
+
+    def class_number(self, topology_class: TopologyClass) -> int:
+        """Return the number of a class, a new one at its first mention."""
+        number = self._class_of_key.get(topology_class.key)
+        if number is None:
+            number = len(self.classes)
+            self._class_of_key[topology_class.key] = number
+            self.classes.append(topology_class)
+        return number
+
+    def _own_lists(self) -> None:
+        if self._lists_shared:
+            self.gpus, self.closed_by = list(self.gpus), list(self.closed_by)
+            self._lists_shared = False
+
+    def _double(self) -> None:
+        for name, empty in (("class_index", NO_CLASS), ("usable", 0), ("held", 0), ("closed", 0), ("row_generation", 0)):
+            old = getattr(self, name)
+            grown = np.full(2 * len(old), empty, old.dtype)
+            grown[: len(old)] = old
+            setattr(self, name, grown)

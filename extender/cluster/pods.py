@@ -1,0 +1,74 @@
+"""What of a pod matters to the state: whether it is bound, whether it has ended, and which GPUs it holds.
+
+`state` reads every pod through `read_bound_pod`. This is not `demand`: a bound pod's wishes are history; its allocation, or at least the fact that it
+uses GPUs, is what counts, however odd the rest of it looks.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from extender.demand import read_demand
+from extender.handoff import native
+from topology.api import Allocation, annotations
+from topology.errors import AllocationError, DemandError
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod that sits on a node and uses GPUs: by its allocation, by an allocation that does not decode (``problem``), or by its containers alone."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    gpus: int
+    annotation: str | None
+    allocation: Allocation | None
+    problem: str = ""
+
+
+def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
+    """Return the pod where it holds GPUs now, None where it is unbound, has ended, or uses none."""
+    metadata, spec, status = (_mapping(raw.get(key)) for key in ("metadata", "spec", "status"))
+    node, uid = spec.get("nodeName"), metadata.get("uid")
+    # The phase becomes terminal when all containers have ended; a deletion timestamp alone says only that somebody asked.
+    if not isinstance(node, str) or not node or not isinstance(uid, str) or status.get("phase") in ("Succeeded", "Failed"):
+        return None
+    raw_annotation = _mapping(metadata.get("annotations")).get(annotations.ALLOCATION)
+    annotation = raw_annotation if isinstance(raw_annotation, str) else None
+    allocation: Allocation | None = None
+    problem = ""
+    if raw_annotation is not None:
+        try:
+            allocation = native.decode(raw_annotation)
+        except AllocationError as error:
+            problem = str(error)
+        if allocation is not None and allocation.node != node:
+            problem = f"linkwise.dev/allocation names node {allocation.node}, but the pod is on {node}"
+            allocation = None
+    gpus = _gpus(raw, resource)
+    if raw_annotation is None and gpus == 0:
+        return None
+    return BoundPod(uid, str(metadata.get("namespace", "default")), str(metadata.get("name", uid)), node, gpus, annotation, allocation, problem)
+
+
+def _gpus(raw: Mapping[str, Any], resource: str) -> int:
+    """Count whole GPUs by the rule for effective requests; for a pod too odd for that rule, whether it mentions the resource at all."""
+    stripped = {**raw, "metadata": {}}  # wishes do not matter any more
+    try:
+        return read_demand(stripped, resource).shape.gpus
+    except DemandError:
+        return 1 if any(resource in amounts for amounts in _amounts(raw)) else 0
+
+
+def _amounts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    spec = _mapping(raw.get("spec"))
+    for field in ("initContainers", "containers"):
+        for container in spec.get(field) or ():
+            resources = _mapping(_mapping(container).get("resources"))
+            yield from (_mapping(resources.get(kind)) for kind in ("requests", "limits"))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,250 @@
+"""The door of the state: objects of the API come in, views go out, promises go through to the ledger.
+
+A source (`snapshot_file`, an API server's watch) calls `apply_topology`, `apply_pod` and their `remove_…` twins with raw objects, in
+any order and as often as it likes: each call says what is true now, so a repeated or a missed event is repaired by the next one. Anything that cannot
+be read closes its node by name and is never dropped. Who decides about GPUs reads `view()` and writes through `ledger`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
+from extender.cluster.ledger import Entry, EntryState, Ledger
+from extender.cluster.pods import BoundPod, read_bound_pod
+from extender.cluster.view import TentativeHold, View
+from extender.reasons import Refusal
+from topology.api import GPUTopology, read_gputopology
+from topology.errors import TopologyError
+from topology.topology_class import topology_class
+
+
+@dataclass(frozen=True, slots=True)
+class _Closure:
+    refusal: Refusal
+    detail: str
+
+
+class Cluster:
+    """The state of all GPU nodes; lives on one event loop, so it needs no locks."""
+
+    def __init__(self, whole_gpu_resource: str, clock: Callable[[], float]) -> None:
+        self._resource = whole_gpu_resource
+        self._clock = clock
+        self._columns = Columns()
+        self.ledger = Ledger(self._columns)
+        self._bound: dict[str, dict[str, BoundPod]] = {}  # node -> uid -> pod, all that use GPUs
+        self._node_of_pod: dict[str, str] = {}
+        self._closures: dict[str, dict[str, _Closure]] = {}  # node -> what closes it -> why
+        self._topologies: dict[str, GPUTopology] = {}
+        self._holds: dict[str, TentativeHold] = {}
+        self._view: View | None = None
+        self.allocation_edits = 0  # seen on bound pods and not believed
+
+    # --- topologies -------------------------------------------------------------------------------------------------
+
+    def apply_topology(self, raw: Mapping[str, Any]) -> str | None:
+        """Take in a GPUTopology object; returns a sentence for people where it cannot be read (its node is closed then)."""
+        try:
+            topology = read_gputopology(raw)
+        except TopologyError as error:
+            metadata = raw.get("metadata")
+            name = metadata.get("name") if isinstance(metadata, Mapping) else None
+            if isinstance(name, str) and name:
+                self._forget_topology(name)
+                self._close(name, "topology", Refusal.TOPOLOGY_UNREADABLE, str(error))
+            return str(error)
+        self._topologies[topology.name] = topology
+        columns, row = self._columns, self._columns.row(topology.name)
+        inventory = topology.inventory()
+        kind = topology_class(topology.matrix(), inventory)
+        columns.class_index[row] = columns.class_number(kind)
+        columns.set_gpus(row, NodeGpus.of(inventory))
+        unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
+        columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy
+        self._open(topology.name, "topology")
+        self._recount(topology.name)
+        return None
+
+    def remove_topology(self, name: str) -> None:
+        """Take a GPUTopology out: its node takes no new pods, what runs there stays counted."""
+        if name in self._columns.row_of:
+            self._forget_topology(name)
+            self._open(name, "topology")
+
+    def _forget_topology(self, name: str) -> None:
+        self._topologies.pop(name, None)
+        row = self._columns.row(name)
+        self._columns.class_index[row] = NO_CLASS
+        self._columns.set_gpus(row, NO_GPUS)
+        self._columns.usable[row] = 0
+        self._recount(name)
+
+    # --- pods -------------------------------------------------------------------------------------------------------
+
+    def apply_pod(self, raw: Mapping[str, Any]) -> None:
+        """Take in a pod as it is now: it holds GPUs while it is bound and has not ended, and then no longer."""
+        pod = read_bound_pod(raw, self._resource)
+        if pod is None:
+            metadata = raw.get("metadata")
+            uid = metadata.get("uid") if isinstance(metadata, Mapping) else None
+            if isinstance(uid, str):
+                self._pod_is_not_bound(uid, ended=_has_ended(raw))
+            return
+        before = self._node_of_pod.get(pod.uid)
+        if before is not None and before != pod.node:
+            self.remove_pod(pod.uid)
+        self._bound.setdefault(pod.node, {})[pod.uid] = pod
+        self._node_of_pod[pod.uid] = pod.node
+        self.unhold(pod.uid)
+        self._count_pod(pod)
+
+    def remove_pod(self, uid: str) -> None:
+        """Take a pod out that is gone: its GPUs are free at once."""
+        self.unhold(uid)
+        self.ledger.release(uid)
+        node = self._node_of_pod.pop(uid, None)
+        if node is not None:
+            self._bound[node].pop(uid, None)
+            self._open(node, uid)
+
+    def _pod_is_not_bound(self, uid: str, *, ended: bool) -> None:
+        entry = self.ledger.get(uid)
+        if ended or (entry is not None and entry.state is not EntryState.PROMISED):
+            self.remove_pod(uid)
+
+    def _count_pod(self, pod: BoundPod) -> None:
+        """Enter what a bound pod holds, or close its node where that cannot be told."""
+        known = self.ledger.get(pod.uid)
+        if known is not None and known.state is EntryState.CONFIRMED and known.allocation != (pod.annotation or ""):
+            # The allocation came with the binding; whoever changed it since is not believed.
+            self.allocation_edits += 1
+            return
+        if pod.allocation is not None:
+            self._enter(pod, pod.allocation.uuids(), EntryState.CONFIRMED)
+        elif pod.problem:
+            self._close(pod.node, pod.uid, Refusal.ALLOCATION_UNREADABLE, f"pod {pod.namespace}/{pod.name}: {pod.problem}")
+        else:
+            self._count_stranger(pod)
+
+    def _count_stranger(self, pod: BoundPod) -> None:
+        """Enter a pod that came around Linkwise as its node's agent observed it; until then close the node."""
+        topology = self._topologies.get(pod.node)
+        observed = (
+            frozenset(
+                gpu.uuid
+                for gpu in topology.status.gpus
+                if any(holder.namespace == pod.namespace and holder.name == pod.name for holder in gpu.holders)
+            )
+            if topology is not None
+            else frozenset()
+        )
+        if len(observed) >= pod.gpus:
+            self._enter(pod, observed, EntryState.OBSERVED)
+        else:
+            self.ledger.release(pod.uid)
+            asked = f"{pod.gpus} {self._resource}" if pod.gpus else "GPUs"
+            self._close(pod.node, pod.uid, Refusal.UNKNOWN_HOLDER, f"pod {pod.namespace}/{pod.name} uses {asked} and carries no allocation")
+
+    def _enter(self, pod: BoundPod, uuids: frozenset[str], state: EntryState) -> None:
+        self.ledger.enter(Entry(pod.uid, pod.namespace, pod.name, pod.node, uuids, state, pod.annotation or ""))
+        row = self._columns.row(pod.node)
+        gpus = self._columns.gpus[row]
+        missing = sorted(uuids - gpus.bit_of.keys()) if gpus.uuids else []
+        if missing:
+            self._close(pod.node, pod.uid, Refusal.GPU_MISSING, f"pod {pod.namespace}/{pod.name} holds {', '.join(missing)}")
+        else:
+            self._open(pod.node, pod.uid)
+
+    def _recount(self, node: str) -> None:
+        """Look at every pod of a node again after its GPUs changed."""
+        for pod in tuple(self._bound.get(node, {}).values()):
+            self._count_pod(pod)
+        self.ledger.settle(node)
+        self._view = None
+
+    # --- open and closed --------------------------------------------------------------------------------------------
+
+    def _close(self, node: str, key: str, refusal: Refusal, detail: str) -> None:
+        self._closures.setdefault(node, {})[key] = _Closure(refusal, detail)
+        self._show_closure(node)
+
+    def _open(self, node: str, key: str) -> None:
+        self._closures.get(node, {}).pop(key, None)
+        self._show_closure(node)
+
+    def _show_closure(self, node: str) -> None:
+        row = self._columns.row(node)
+        closures = sorted(self._closures.get(node, {}).values(), key=lambda closure: closure.refusal)
+        if closures:
+            shown = _Closure(closures[0].refusal, "; ".join(closure.detail for closure in closures))
+        elif self._columns.class_index[row] == NO_CLASS:
+            shown = _Closure(Refusal.NO_TOPOLOGY, "")
+        else:
+            shown = _Closure(Refusal.FITS, "")
+        self._columns.set_closed(row, shown.refusal, shown.detail)
+        self._columns.touch(row)
+        self._view = None
+
+    # --- tentative holds --------------------------------------------------------------------------------------------
+
+    def hold(self, uid: str, row: int, mask: int, seconds: float) -> None:
+        """Count a set as taken by a scored pod until its bind arrives, `unhold`, or the time has passed."""
+        if self.ledger.get(uid) is None:
+            self._holds[uid] = TentativeHold(uid, row, mask, self._clock() + seconds)
+            self._view = None
+
+    def unhold(self, uid: str) -> TentativeHold | None:
+        """Take back a hold; returns it where it still counted."""
+        hold = self._holds.pop(uid, None)
+        if hold is not None:
+            self._view = None
+        return hold if hold is not None and hold.until > self._clock() else None
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def view(self) -> View:
+        """Return the state as it is now; the same object as long as nothing changed."""
+        now = self._clock()
+        stale = [uid for uid, hold in self._holds.items() if hold.until <= now]
+        for uid in stale:
+            del self._holds[uid]
+        if self._view is None or stale or self._view.generation != self._columns.generation:
+            self._view = self._take(now)
+        return self._view
+
+    def topology_of(self, node: str) -> GPUTopology | None:
+        """Return the GPUTopology of that node as it was read."""
+        return self._topologies.get(node)
+
+    def _take(self, now: float) -> View:
+        columns, n = self._columns, self._columns.count
+        usable = _frozen(columns.usable[:n].copy())
+        gpus, closed_by = columns.share_lists()
+        return View(
+            generation=columns.generation,
+            taken_at=now,
+            names=columns.names,
+            row_of=columns.row_of,
+            gpus=gpus,
+            closed_by=closed_by,
+            classes=tuple(columns.classes),
+            class_index=_frozen(columns.class_index[:n].copy()),
+            usable=usable,
+            free=_frozen(usable & ~columns.held[:n]),
+            closed=_frozen(columns.closed[:n].copy()),
+            row_generation=_frozen(columns.row_generation[:n].copy()),
+            holds=tuple(self._holds.values()),
+        )
+
+
+def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _has_ended(raw: Mapping[str, Any]) -> bool:
+    status = raw.get("status")
+    return isinstance(status, Mapping) and status.get("phase") in ("Succeeded", "Failed")

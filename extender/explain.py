@@ -1,0 +1,246 @@
+"""Why a pod went where it went, or nowhere: the last decision of each of the last pods, told when somebody asks.
+
+`verbs` records what it worked with (references to one immutable view and arrays, no text); the sentences are made here on demand, so an explanation costs
+the hot path nothing. `app` serves `Decision.to_object()`, `linkwise explain` prints `text()` of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from cachetools import LRUCache
+
+from extender.cluster import View
+from extender.demand import Demand
+from extender.placement import Placement, Plan
+from extender.protocol import JsonObject
+from extender.reasons import Refusal, full_sentence, gb_per_s, set_word
+from extender.scoring import Scores
+from extender.settings import Policy
+
+_NODES_IN_TEXT: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How the bind call of the pod ended."""
+
+    node: str
+    error: str
+    gpus: Sequence[int] = ()
+    bandwidth: float | None = None
+    worst: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One pod's last decision; ``codes`` and ``rows`` are parallel to ``names``, the scores to the feasible ones among them."""
+
+    pod: str
+    uid: str
+    at: datetime
+    demand: Demand | None  # None where the pod could not be understood
+    error: str
+    policy: Policy | None = None
+    view: View | None = None
+    names: Sequence[str] = ()
+    rows: Sequence[int] = ()
+    codes: Sequence[int] = ()
+    scores: Scores | None = None
+    bound: Bound | None = None
+
+
+class Decisions:
+    """The last decision of the last pods, by NAMESPACE/NAME."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept: LRUCache[str, Decision] = LRUCache(kept)
+
+    def put(self, decision: Decision) -> None:
+        """Keep a decision in place of the pod's earlier one."""
+        self._kept[decision.pod] = decision
+
+    def get(self, pod: str) -> Decision | None:
+        """Return the last decision of NAMESPACE/NAME."""
+        return self._kept.get(pod)
+
+    def score(self, pod: str, uid: str, scores: Scores) -> None:
+        """Add the scores to the decision that filter began."""
+        known = self._kept.get(pod)
+        if known is not None and known.uid == uid:
+            self._kept[pod] = replace(known, scores=scores)
+
+    def bind(self, pod: str, uid: str, bound: Bound) -> None:
+        """Add the end of the story."""
+        known = self._kept.get(pod)
+        if known is not None and known.uid == uid:
+            self._kept[pod] = replace(known, bound=bound)
+
+
+def to_object(decision: Decision, placement: Placement) -> JsonObject:
+    """Return the decision as the API tells it: every node with its reason or its score, the set chosen, the runner-up."""
+    nodes = _nodes(decision, placement)
+    feasible = [node for node in nodes if node["fits"]]
+    answer: JsonObject = {
+        "pod": decision.pod,
+        "uid": decision.uid,
+        "time": decision.at.isoformat(),
+        "error": decision.error or None,
+        "demand": None if decision.demand is None else _demand_object(decision),
+        "generation": None if decision.view is None else decision.view.generation,
+        "nodes": nodes,
+        "chosen": None,
+        "runnerUp": None,
+        "bound": None if decision.bound is None else _bound_object(decision.bound),
+    }
+    scores = decision.scores
+    if scores is not None and scores.top is not None:
+        answer["chosen"] = feasible[scores.top]
+        answer["runnerUp"] = None if scores.runner_up is None else feasible[scores.runner_up]
+    elif len(feasible) == 1:
+        answer["chosen"] = feasible[0]
+    return answer
+
+
+def _demand_object(decision: Decision) -> JsonObject:
+    demand = decision.demand
+    assert demand is not None
+    shape = demand.shape
+    return {
+        "gpus": shape.gpus,
+        "containers": {name: part.gpus for name, part in zip(demand.containers, shape.parts, strict=True)},
+        "topology": None if shape.largest < 2 else "best" if shape.careful else "none",
+        "minBandwidthGBps": shape.floor or None,
+        "maxDistance": shape.ceiling.name,
+        "gpuModel": shape.model,
+        "policy": None if decision.policy is None else str(decision.policy),
+    }
+
+
+def _bound_object(bound: Bound) -> JsonObject:
+    return {
+        "node": bound.node,
+        "error": bound.error or None,
+        "gpus": list(bound.gpus),
+        "bandwidthGBps": bound.bandwidth,
+        "worstLink": bound.worst,
+    }
+
+
+def _nodes(decision: Decision, placement: Placement) -> list[JsonObject]:
+    """Return one object a node, in the order of the call."""
+    view, demand = decision.view, decision.demand
+    if view is None or demand is None:
+        return []
+    nodes: list[JsonObject] = []
+    candidate = 0
+    for name, row, code in zip(decision.names, decision.rows, decision.codes, strict=True):
+        refusal = Refusal(code)
+        if refusal is Refusal.FITS:
+            nodes.append(_feasible(name, row, decision, candidate, placement))
+            candidate += 1
+        else:
+            sentence = full_sentence(refusal, demand.asked, placement.numbers(demand.shape, view, row))
+            nodes.append({"node": name, "fits": False, "code": refusal.name, "reason": sentence})
+    return nodes
+
+
+def _feasible(name: str, row: int, decision: Decision, candidate: int, placement: Placement) -> JsonObject:
+    view, demand, scores = decision.view, decision.demand, decision.scores
+    assert view is not None
+    assert demand is not None
+    kind = view.classes[view.class_index[row]]
+    free = int(view.free[row])
+    found = placement.plan(demand.shape, kind, free) if scores is None else scores.plans[candidate]
+    node: JsonObject = {"node": name, "fits": True, "score": None, "free": free.bit_count(), "total": kind.size}
+    if scores is not None:
+        node["score"] = int(scores.score[candidate])
+        node["loss"] = round(float(scores.loss[candidate]), 4)
+    if found is None:
+        node["note"] = "its free GPUs are about to be taken by pods that were scored just before"
+        return node
+    rest = free & ~found.union
+    return node | {
+        "gpus": _indices(view, row, found.union),
+        "bandwidthGBps": round(found.bandwidth, 3) if demand.shape.largest > 1 else None,
+        "worstLink": found.worst,
+        "leaves": _indices(view, row, rest),
+        "worthLost": round(float(kind.worth[free]) - float(kind.worth[rest]), 3),
+    }
+
+
+def _indices(view: View, row: int, mask: int) -> list[int]:
+    indices = view.gpus[row].indices
+    return [indices[bit] for bit in range(len(indices)) if mask >> bit & 1]
+
+
+def bound_of(node: str, error: str, plan: Plan | None, view: View) -> Bound:
+    """Return the end of the story for a bind call."""
+    row = view.row_of.get(node, -1)
+    if plan is None or row < 0:
+        return Bound(node, error)
+    several = any(mask.bit_count() > 1 for mask in plan.masks)
+    return Bound(node, error, _indices(view, row, plan.union), round(plan.bandwidth, 3) if several else None, plan.worst)
+
+
+def text(decision: dict[str, Any], most: int = _NODES_IN_TEXT) -> str:
+    """Return a decision, as the API tells it, in lines for people: the end first, then the nodes, feasible ones first."""
+    lines = [_headline(decision)]
+    if decision.get("evaluatedNow"):
+        lines.append("No decision is kept for this pod; this is what would be decided now.")
+    feasible = sorted((node for node in decision["nodes"] if node["fits"]), key=lambda node: (-(node["score"] or 0), node["node"]))
+    refused = [node for node in decision["nodes"] if not node["fits"]]
+    lines.extend(f"  {node['node']}: {_feasible_text(decision, node)}" for node in feasible[:most])
+    if len(feasible) > most:
+        lines.append(f"  … and {len(feasible) - most} more that fit")
+    lines.extend(f"  {node['node']}: {node['reason']}" for node in refused[:most])
+    if len(refused) > most:
+        lines.append(f"  … and {len(refused) - most} more that do not")
+    return "\n".join(lines)
+
+
+def _headline(decision: dict[str, Any]) -> str:
+    pod, bound, chosen = decision["pod"], decision["bound"], decision["chosen"]
+    if decision["error"]:
+        return f"{pod}: {decision['error']}"
+    if bound is not None and not bound["error"]:
+        speed = f", {gb_per_s(bound['bandwidthGBps'])} GB/s over {bound['worstLink']}" if bound["bandwidthGBps"] is not None else ""
+        gpus = f", GPUs {_list(bound['gpus'])}" if bound["gpus"] else ""
+        return f"{pod}: bound to {bound['node']}{gpus}{speed}"
+    if bound is not None:
+        return f"{pod}: not bound to {bound['node']}: {bound['error']}"
+    if chosen is not None:
+        return f"{pod}: best on {chosen['node']}, not bound yet"
+    if any(node["fits"] for node in decision["nodes"]):
+        return f"{pod}: fits on {sum(node['fits'] for node in decision['nodes'])} nodes, not scored yet"
+    return f"{pod}: fits on none of {len(decision['nodes'])} nodes"
+
+
+def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
+    score = "fits" if node["score"] is None else f"score {node['score']}"
+    if "gpus" not in node:
+        return f"{score}, {node.get('note', '')}"
+    speed = ""
+    if node["bandwidthGBps"] is not None:
+        largest = max(decision["demand"]["containers"].values())
+        speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {node['worstLink']}"
+    leaves = f", leaves GPUs {_list(node['leaves'])}" if node["leaves"] else ", leaves none free"
+    return f"{score}, GPUs {_list(node['gpus'])} of {node['free']} free{speed}{leaves}"
+
+
+def _list(indices: Sequence[int]) -> str:
+    """Write indices with ranges.
+
+    >>> _list([0, 1, 2, 5])
+    '0-2,5'
+    """
+    parts: list[str] = []
+    at = 0
+    while at < len(indices):
+        end = at
+        while end + 1 < len(indices) and indices[end + 1] == indices[end] + 1:
+            end += 1
+        parts.append(str(indices[at]) if end == at else f"{indices[at]}-{indices[end]}")
+        at = end + 1
+    return ",".join(parts)

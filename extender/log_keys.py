@@ -1,0 +1,14 @@
+"""Keys of structured log lines, once, so that a query written against one line works for all of them."""
+
+from typing import Final
+
+NODE: Final = "node"
+POD: Final = "pod"
+UID: Final = "uid"
+VERB: Final = "verb"
+REASON: Final = "reason"
+GENERATION: Final = "generation"
+GPU_SET: Final = "gpu_set"
+BANDWIDTH: Final = "bandwidth_gb_per_s"
+PATH: Final = "path"
+COUNT: Final = "count"

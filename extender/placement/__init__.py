@@ -1,0 +1,11 @@
+"""Demand x view -> feasible nodes, reasons and sets: the one answer to "does it fit", for filter, prioritize and bind alike.
+
+`fits` answers for all rows at once by table lookups, `plan` names the GPUs of one node; both work on the same mask and the same tables, so they cannot
+disagree on the same state. What a feasible node is worth to the pod is `extender.scoring`'s business.
+"""
+
+from extender.placement.fits import Fits
+from extender.placement.placement import Placement
+from extender.placement.plan import Plan
+
+__all__ = ["Fits", "Placement", "Plan"]

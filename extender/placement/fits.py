@@ -1,0 +1,79 @@
+"""Does it fit, for every node at once: a handful of numpy lookups per topology class, no loop over nodes.
+
+Called by `placement`, which keeps the answers by shape and asks again only for the rows that changed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.cluster import View
+from extender.demand import Shape
+from extender.placement.plan import Plan
+from extender.reasons import Refusal
+from topology.topology_class import TopologyClass
+
+Rows = NDArray[np.int64]
+Masks = NDArray[np.uint32]
+Planner = Callable[[Shape, TopologyClass, int], Plan | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """The answer for all rows of one generation; arrays are never written after they were handed out."""
+
+    generation: int
+    code: NDArray[np.int8]  # (rows,) Refusal, FITS where the pod can go
+
+    @property
+    def rows(self) -> int:
+        """Number of rows answered for."""
+        return len(self.code)
+
+
+def usable_mask(shape: Shape, kind: TopologyClass) -> int:
+    """Return the bits of the class whose GPUs the pod would take by model."""
+    everything = (1 << kind.size) - 1
+    return everything if shape.model is None else kind.model_mask(shape.model)
+
+
+def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
+    """Return the Refusal of each of those rows, shape (len(rows),)."""
+    code = view.closed[rows].astype(np.int8)
+    for number in np.unique(view.class_index[rows][code == Refusal.FITS]):
+        kind = view.classes[number]
+        at = np.nonzero((view.class_index[rows] == number) & (code == Refusal.FITS))[0]
+        code[at] = _refusals_of_class(shape, kind, view, rows[at], planner)
+    return code
+
+
+def _refusals_of_class(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
+    """Return the Refusal of open rows of one class: the first reason that holds, in the order of `Refusal`."""
+    by_model = np.uint32(usable_mask(shape, kind))
+    free = view.free[rows] & by_model
+    code = np.zeros(len(rows), np.int8)
+    enough = np.bitwise_count(free) >= shape.gpus
+    code[enough] = _by_links(shape, kind, free[enough], planner)
+    code[~enough] = Refusal.NOT_ENOUGH_FREE
+    code[np.bitwise_count(view.usable[rows] & by_model) < shape.gpus] = Refusal.TOO_SMALL
+    if shape.model is not None and int(by_model).bit_count() < shape.gpus:
+        code[:] = Refusal.MODEL
+    return code
+
+
+def _by_links(shape: Shape, kind: TopologyClass, free: Masks, planner: Planner) -> NDArray[np.int8]:
+    """Return the Refusal of masks with enough GPUs: no set near enough, none fast enough, no split over the containers."""
+    code = np.zeros(len(free), np.int8)
+    largest = shape.largest
+    if largest > 1:
+        best = kind.best_bandwidths(largest, shape.ceiling)[free]
+        code[best < shape.floor] = Refusal.BANDWIDTH
+        code[best < 0] = Refusal.DISTANCE
+    if len(shape.parts) > 1:
+        open_ones = np.nonzero(code == Refusal.FITS)[0]
+        masks, back = np.unique(free[open_ones], return_inverse=True)
+        fits = np.fromiter((planner(shape, kind, int(mask)) is not None for mask in masks), bool, len(masks))
+        code[open_ones[~fits[back]]] = Refusal.SPLIT
+    return code

@@ -1,0 +1,170 @@
+"""Bytes of kube-scheduler's extender protocol to typed calls, and answers back to bytes. Also the Binding that is posted.
+
+The border of the extender: `app` passes bodies in, `verbs` works on the types. Requests arrive capitalised from kube-scheduler and in lower case
+from other schedulers (its Go types carry no JSON tags), so keys are read whatever their case; answers are capitalised. What a pod *asks* is read
+by `demand`; here a pod is a raw object. Source of the field names: k8s.io/kube-scheduler/extender/v1 types.go.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import orjson
+
+from topology.errors import CallError
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NodesCall:
+    """A filter or prioritize call: one pod, and the nodes as names or, where the caller keeps no cache of ours, as whole objects."""
+
+    pod: JsonObject
+    names: list[str]
+    nodes: list[JsonObject] | None  # the objects behind `names`, in the same order, in the `Nodes` form only
+
+
+@dataclass(frozen=True, slots=True)
+class BindCall:
+    """A bind call: which pod goes to which node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+    @property
+    def pod(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+
+def _read_object(body: bytes, what: str) -> JsonObject:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise CallError(f"the body of this {what} call is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CallError(f"the body of this {what} call is a JSON {type(value).__name__}; accepted: an object")
+    return {key.lower(): item for key, item in value.items()}
+
+
+def read_nodes_call(body: bytes, verb: str) -> NodesCall:
+    """Read the body of filter or prioritize; raises CallError for anything that is not such a call."""
+    fields = _read_object(body, verb)
+    pod = fields.get("pod")
+    if not isinstance(pod, dict):
+        raise CallError(f"this {verb} call holds no Pod; accepted: ExtenderArgs with Pod and NodeNames or Nodes")
+    names = fields.get("nodenames")
+    if names is not None:
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise CallError(f"NodeNames of this {verb} call is not a list of strings")
+        return NodesCall(pod, names, None)
+    nodes = _read_nodes(fields.get("nodes"), verb)
+    return NodesCall(pod, [node["metadata"]["name"] for node in nodes], nodes)
+
+
+def _read_nodes(value: object, verb: str) -> list[JsonObject]:
+    if value is None:
+        raise CallError(f"this {verb} call holds neither NodeNames nor Nodes; accepted: one of them")
+    items = next((item for key, item in value.items() if key.lower() == "items"), None) if isinstance(value, dict) else None
+    if items is None and isinstance(value, dict):
+        items = []  # Go prints an empty NodeList as {"metadata":{},"items":null}
+    if not isinstance(items, list):
+        raise CallError(f"Nodes of this {verb} call is not a NodeList with items")
+    for position, node in enumerate(items):
+        metadata = node.get("metadata") if isinstance(node, dict) else None
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            raise CallError(f"Nodes.items[{position}] of this {verb} call has no metadata.name")
+    return items
+
+
+def read_bind_call(body: bytes) -> BindCall:
+    """Read the body of bind; raises CallError for anything that is not such a call."""
+    fields = _read_object(body, "bind")
+    values = []
+    for key in ("PodNamespace", "PodName", "PodUID", "Node"):
+        value = fields.get(key.lower())
+        if not isinstance(value, str) or not value:
+            raise CallError(f"{key} of this bind call is {value!r}; accepted: a string that is not empty")
+        values.append(value)
+    return BindCall(*values)
+
+
+def filter_answer(call: NodesCall, fitting: Sequence[int], refused: Mapping[str, str], error: str = "") -> bytes:
+    """Encode ExtenderFilterResult in the form that was asked for; ``fitting`` are positions in ``call.names``.
+
+    Refusals go to FailedAndUnresolvableNodes: a node that we see has passed the in-tree filters, so preemption finds no victim on it.
+    """
+    answer: JsonObject = {
+        "Nodes": None,
+        "NodeNames": None,
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": refused,
+        "Error": error,
+    }
+    if call.nodes is None:
+        answer["NodeNames"] = [call.names[position] for position in fitting]
+    else:
+        answer["Nodes"] = {"metadata": {}, "items": [call.nodes[position] for position in fitting]}
+    return orjson.dumps(answer)
+
+
+def prioritize_answer(names: Sequence[str], scores: Sequence[int]) -> bytes:
+    """Encode a HostPriorityList."""
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
+
+
+def error_answer(error: str) -> bytes:
+    """Encode ExtenderBindingResult; the empty string is success. Other verbs answer a failure in the same form."""
+    return orjson.dumps({"Error": error})
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What is posted to pods/binding: node and annotations land on the pod in one write; ``uid`` guards against a namesake."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    annotations: Mapping[str, str]
+
+    def to_object(self) -> JsonObject:
+        """Return the v1 Binding as it is posted."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": self.name, "namespace": self.namespace, "uid": self.uid, "annotations": dict(self.annotations)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
+        }
+
+
+class BindVerdict(Enum):
+    """How a posted Binding ended, as far as the caller can know."""
+
+    BOUND = "bound"
+    REFUSED = "refused"  # it has not taken effect and never will
+    UNKNOWN = "unknown"  # time-out, reset, 5xx or 409: it may have taken effect, or may still
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    """The verdict and, unless bound, the sentence that goes with it."""
+
+    verdict: BindVerdict
+    message: str = ""
+
+
+class Binder(Protocol):
+    """The door through which bindings leave: an API server, or the memory of a snapshot."""
+
+    async def bind(self, binding: Binding, timeout_s: float) -> BindResult:
+        """Post the Binding once; never raises for what a server or network may do."""
+        ...
+
+    async def read_pod(self, namespace: str, name: str) -> JsonObject | None:
+        """Return the pod as it is stored now, None where it is gone."""
+        ...

@@ -1,0 +1,152 @@
+"""Why a node does not take a pod: a code with numbers, and the sentences made of it, once.
+
+`cluster` closes nodes with these codes, `placement` adds its own, `verbs` sends `wire_sentence` to kube-scheduler, `explain` prints `full_sentence`.
+kube-scheduler groups equal sentences in one event and counts the nodes, and passes them through a format string: so a wire sentence names no node,
+carries only numbers that few nodes differ in, and holds no percent sign. The full sentence has the numbers of its node.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from topology.links import Distance
+
+
+class Refusal(IntEnum):
+    """Reason codes; FITS is none. The order is the order in which they are looked at: the first that holds is told."""
+
+    FITS = 0
+    # closed by state, whatever the pod
+    NO_TOPOLOGY = 1
+    TOPOLOGY_UNREADABLE = 2
+    ALLOCATION_UNREADABLE = 3
+    GPU_MISSING = 4
+    UNKNOWN_HOLDER = 5
+    # does not fit this pod
+    MODEL = 6
+    TOO_SMALL = 7
+    NOT_ENOUGH_FREE = 8
+    DISTANCE = 9
+    BANDWIDTH = 10
+    SPLIT = 11
+
+    @property
+    def is_closure(self) -> bool:
+        """True where the node is closed to every new pod."""
+        return Refusal.NO_TOPOLOGY <= self <= Refusal.UNKNOWN_HOLDER
+
+
+CLOSURE_SENTENCES: dict[Refusal, str] = {
+    Refusal.NO_TOPOLOGY: "no GPUTopology is published for the node",
+    Refusal.TOPOLOGY_UNREADABLE: "the GPUTopology of the node cannot be read",
+    Refusal.ALLOCATION_UNREADABLE: "closed: the allocation of a pod on the node cannot be read",
+    Refusal.GPU_MISSING: "closed: a pod on the node holds a GPU that the node no longer has",
+    Refusal.UNKNOWN_HOLDER: "closed: a pod that Linkwise did not place holds unknown GPUs of the node",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the pod asks, as far as sentences tell it. ``largest`` is the biggest container's share of ``gpus``."""
+
+    gpus: int
+    largest: int
+    containers: int
+    floor: float
+    ceiling: Distance
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNumbers:
+    """The numbers behind one node's refusal; ``best`` is GB/s of the best free set of ``largest`` GPUs, None where there is none."""
+
+    total: int
+    eligible: int  # healthy and of the model asked for
+    free: int  # of the eligible ones
+    best: float | None = None
+    best_link: str | None = None
+    detail: str = ""  # what closed the node, by name
+
+
+def wire_sentence(refusal: Refusal, asked: Asked, numbers: NodeNumbers) -> str:
+    """Return the sentence for kube-scheduler: few distinct ones over a whole cluster."""
+    return for_event(_SENTENCES[refusal](asked, numbers) if refusal in _SENTENCES else CLOSURE_SENTENCES[refusal])
+
+
+def full_sentence(refusal: Refusal, asked: Asked, numbers: NodeNumbers) -> str:
+    """Return the sentence for people looking at this node."""
+    if refusal.is_closure:
+        return f"{CLOSURE_SENTENCES[refusal]}: {numbers.detail}" if numbers.detail else CLOSURE_SENTENCES[refusal]
+    if refusal in (Refusal.MODEL, Refusal.TOO_SMALL):
+        return _SENTENCES[refusal](asked, numbers)
+    free = f"{numbers.free} of {numbers.total} GPUs free"
+    if asked.model is not None:
+        free = f"{numbers.free} of {numbers.eligible} GPUs that match {asked.model} free"
+    return _FULL[refusal](free, asked, numbers)
+
+
+def for_event(sentence: str) -> str:
+    """Return the sentence without percent signs: kube-scheduler passes it through a format string."""
+    return sentence.replace("%", " percent")
+
+
+def gb_per_s(value: float) -> str:
+    """Write a bandwidth as people read it: no digits that the model cannot mean.
+
+    >>> gb_per_s(450.0), gb_per_s(23.99), gb_per_s(9.137)
+    ('450', '24', '9.1')
+    """
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def set_word(gpus: int) -> str:
+    """Name a set of that many GPUs."""
+    return "pair" if gpus == 2 else f"set of {gpus}"
+
+
+def _best(asked: Asked, numbers: NodeNumbers) -> str:
+    if numbers.best is None:
+        return f"no {set_word(asked.largest)}"
+    over = f" over {numbers.best_link}" if numbers.best_link else ""
+    return f"best {set_word(asked.largest)} {gb_per_s(numbers.best)} GB/s{over}"
+
+
+def _model(asked: Asked, _: NodeNumbers) -> str:
+    return f"fewer than {asked.gpus} GPUs of the node match gpu-model {asked.model}"
+
+
+def _too_small(asked: Asked, _: NodeNumbers) -> str:
+    return f"the node has fewer than {asked.gpus} healthy GPUs"
+
+
+def _not_enough_free(asked: Asked, _: NodeNumbers) -> str:
+    return f"fewer than {asked.gpus} GPUs are free"
+
+
+def _distance(asked: Asked, _: NodeNumbers) -> str:
+    return f"no free {set_word(asked.largest)} within max-distance {asked.ceiling.name}"
+
+
+def _bandwidth(asked: Asked, numbers: NodeNumbers) -> str:
+    return f"{_best(asked, numbers)}, min-bandwidth {gb_per_s(asked.floor)} asked"
+
+
+def _split(asked: Asked, _: NodeNumbers) -> str:
+    return f"the free GPUs cannot be split over the {asked.containers} GPU containers of the pod as it asks"
+
+
+_SENTENCES: dict[Refusal, Callable[[Asked, NodeNumbers], str]] = {
+    Refusal.MODEL: _model,
+    Refusal.TOO_SMALL: _too_small,
+    Refusal.NOT_ENOUGH_FREE: _not_enough_free,
+    Refusal.DISTANCE: _distance,
+    Refusal.BANDWIDTH: _bandwidth,
+    Refusal.SPLIT: _split,
+}
+_FULL: dict[Refusal, Callable[[str, Asked, NodeNumbers], str]] = {
+    Refusal.NOT_ENOUGH_FREE: lambda free, asked, _: f"{free}, {asked.gpus} asked",
+    Refusal.DISTANCE: lambda free, asked, n: f"{free}, {_best(asked, n)}, but none within max-distance {asked.ceiling.name}",
+    Refusal.BANDWIDTH: lambda free, asked, n: f"{free}, {_best(asked, n)}, {gb_per_s(asked.floor)} asked",
+    Refusal.SPLIT: lambda free, asked, n: f"{free}, {_split(asked, n)}",
+}

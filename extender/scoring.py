@@ -1,0 +1,136 @@
+"""Set and remainder to a score of 0 to 10: which of the feasible nodes is best for the pod and for the pods after it.
+
+Called by `verbs.prioritize`. Order: bandwidth (for pods that care), then what the remainder loses, then the policy (pack or spread), then the name.
+Exactly one node gets 10, because kube-scheduler breaks ties at random and random ties undo a good policy; the others fall by their loss against it.
+Loss is counted in bandwidth for pods that care, in worth of the remainder for the others. One ladder, one place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.cluster import View
+from extender.demand import Shape
+from extender.placement import Placement, Plan
+from extender.settings import Policy
+
+TOP: Final = 10
+# (loss up to, score); above the last one 0. A level is weight x 10 points beside in-tree scores of 0 to 100 each.
+LADDER: Final = ((0.02, 9), (0.10, 8), (0.20, 7), (0.30, 6), (0.40, 5), (0.50, 4), (0.60, 3), (0.70, 2), (0.80, 1))
+EQUAL: Final = 0.99  # bandwidths within 1 percent are equal, as in the choice of the set
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One entry a candidate, in the order given; ``top`` and ``runner_up`` are positions in it, None where there is no such candidate.
+
+    ``loss`` is the loss against the top in 0..1; ``plans`` are None where other pods' tentative holds leave no set, and the score is 0 then.
+    """
+
+    score: NDArray[np.int8]
+    loss: NDArray[np.float64]
+    plans: Sequence[Plan | None]
+    top: int | None
+    runner_up: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """What decides, one entry a candidate: GB/s, worth that the node loses, GPUs left free afterwards."""
+
+    plans: list[Plan | None]
+    bandwidth: NDArray[np.float64]
+    worth_lost: NDArray[np.float64]
+    left: NDArray[np.int64]
+
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        return self.bandwidth >= 0
+
+
+def score(shape: Shape, policy: Policy, view: View, rows: NDArray[np.int64], held: dict[int, int], placement: Placement) -> Scores:
+    """Score the feasible nodes of ``rows``; ``held`` maps a row to bits that other scored pods will most likely take."""
+    candidates = _look(shape, view, rows, held, placement)
+    if not candidates.possible.any():
+        candidates = _look(shape, view, rows, {}, placement)
+    order = _order(shape, policy, candidates, [view.names[row] for row in rows])
+    if not order:
+        return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), candidates.plans, None, None)
+    loss = _loss(shape, candidates, order[0])
+    scores = _ladder(loss)
+    scores[~candidates.possible] = 0
+    scores[order[0]] = TOP
+    return Scores(scores, loss, candidates.plans, order[0], order[1] if len(order) > 1 else None)
+
+
+def _look(shape: Shape, view: View, rows: NDArray[np.int64], held: dict[int, int], placement: Placement) -> _Candidates:
+    """Plan every distinct (class, free mask) once and spread the answers over the candidates."""
+    free = view.free[rows].astype(np.int64)
+    if held:
+        free &= ~np.fromiter((held.get(int(row), 0) for row in rows), np.int64, len(rows))
+    keys = (view.class_index[rows].astype(np.int64) << 32) | free
+    distinct, back = np.unique(keys, return_inverse=True)
+    plans: list[Plan | None] = []
+    numbers = np.zeros((len(distinct), 3))
+    for i, key in enumerate(distinct.tolist()):
+        kind, mask = view.classes[key >> 32], key & 0xFFFFFFFF
+        found = placement.plan(shape, kind, mask)
+        plans.append(found)
+        if found is None:
+            numbers[i] = (-1.0, np.inf, 0)
+        else:
+            rest = mask & ~found.union
+            numbers[i] = (found.bandwidth, float(kind.worth[mask]) - float(kind.worth[rest]), rest.bit_count())
+    spread = numbers[back]
+    return _Candidates([plans[i] for i in back], spread[:, 0], spread[:, 1], spread[:, 2].astype(np.int64))
+
+
+def _order(shape: Shape, policy: Policy, candidates: _Candidates, names: Sequence[str]) -> list[int]:
+    """Return the best candidate and the runner-up, as positions."""
+    keys = _keys(shape, policy, candidates)
+    order: list[int] = []
+    remaining = candidates.possible.copy()
+    while remaining.any() and len(order) < 2:
+        equals = remaining
+        for key in keys:
+            equals = equals & (key == key[equals].min())
+        best = min((int(position) for position in np.nonzero(equals)[0]), key=lambda position: names[position])
+        order.append(best)
+        remaining[best] = False
+    return order
+
+
+def _keys(shape: Shape, policy: Policy, candidates: _Candidates) -> list[NDArray[np.float64]]:
+    """Return what is compared, the weightiest first; less is better."""
+    # Equal hardware must compare equal, whatever the order in which its worth was added up.
+    worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
+    left: NDArray[np.float64] = candidates.left * np.float64(1.0 if policy is Policy.PACK else -1.0)
+    if not shape.careful:
+        return [worth_lost, left]
+    most = candidates.bandwidth.max()
+    slower = np.where(candidates.bandwidth >= most * EQUAL, 0.0, most - candidates.bandwidth)
+    return [slower, worth_lost, left]
+
+
+def _loss(shape: Shape, candidates: _Candidates, top: int) -> NDArray[np.float64]:
+    """Return the loss of each candidate against the top, 0..1."""
+    if shape.careful:
+        best = candidates.bandwidth[top]
+        loss = 1.0 - candidates.bandwidth / best if best > 0 else np.zeros(len(candidates.bandwidth))
+    else:
+        lost = np.where(np.isfinite(candidates.worth_lost), candidates.worth_lost, 0.0)
+        most = float(lost.max())
+        loss = (lost - lost[top]) / most if most > 0 else np.zeros(len(lost))
+    clipped: NDArray[np.float64] = np.clip(loss, 0.0, 1.0)
+    return clipped
+
+
+def _ladder(loss: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Turn losses into scores: 9 down to 0."""
+    limits = np.array([limit for limit, _ in LADDER])
+    steps = np.array([step for _, step in LADDER] + [0], np.int8)
+    found: NDArray[np.int8] = steps[np.searchsorted(limits, np.round(loss, 9), side="left")]
+    return found

@@ -1,0 +1,34 @@
+"""Every limit and name that an administrator may set: by environment (`LINKWISE_…`) or by the options of `linkwise serve`.
+
+Read once at start-up, frozen afterwards; everything below `app` gets the object, nobody reads the environment again.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from topology.api.annotations import WHOLE_GPU
+
+
+class Policy(StrEnum):
+    """Which node to take among equally good ones: the fullest (keeps nodes whole) or the emptiest (spreads heat and failures)."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class Settings(BaseSettings):
+    """Settings of the extender; the defaults are what the manifests ship."""
+
+    model_config = SettingsConfigDict(env_prefix="LINKWISE_", frozen=True)
+
+    whole_gpu_resource: Annotated[str, Field(min_length=1, description="resource that counts whole GPUs")] = WHOLE_GPU
+    policy: Annotated[Policy, Field(description="choice of the node among equally good sets, unless the pod says otherwise")] = Policy.PACK
+    tentative_hold_s: Annotated[float, Field(ge=0, description="how long a scored pod's top node counts as taken before its bind arrives")] = 2.0
+    bind_timeout_s: Annotated[float, Field(gt=0, description="?timeout= of the binding POST, enforced by the API server")] = 3.0
+    bind_grace_s: Annotated[float, Field(ge=0, description="how long past its deadline a POST without an answer may still take effect")] = 2.0
+    decisions_kept: Annotated[int, Field(ge=1, description="pods whose last decision stays available")] = 1000
+    demands_kept: Annotated[int, Field(ge=1, description="filtered pods remembered until their bind")] = 20_000
+    most_body_bytes: Annotated[int, Field(ge=1024, description="largest call that is read")] = 256 * 1024 * 1024

@@ -1,0 +1,109 @@
+"""Who stands beside whom in the drawing: NUMA nodes as boxes, in one row or two, GPUs in an order that keeps neighbours together.
+
+Up to four GPUs stand in one row; more stand in two, so that links between the halves run straight through the middle, where an NVSwitch or the socket
+link is drawn. NICs stand at the GPUs that they are nearest to (`NicCluster`). Only names and order are decided here; `layout` adds coordinates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import networkx as nx
+
+from topology.graph.pcie_tree import components, gpu_labels
+from topology.links import Distance
+
+ONE_ROW: Final = 4  # GPUs; five in a row make a strip that no slide wants
+_NEAREST_LAST: Final = (Distance.NODE, Distance.PHB, Distance.PXB, Distance.PIX, Distance.NVLINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The GPUs of one NUMA node within one row. ``numa`` and ``cpus`` are the printed cells, None where they were not told or differ."""
+
+    numa: str | None
+    cpus: str | None
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """One or two rows of parts; ``shared`` where both rows are one and the same NUMA node."""
+
+    rows: tuple[tuple[Part, ...], ...]
+    shared: bool
+
+    def row_of(self) -> dict[str, int]:
+        """Row of every GPU."""
+        return {gpu: row for row, parts in enumerate(self.rows) for part in parts for gpu in part.gpus}
+
+    def seat_of(self) -> dict[str, int]:
+        """Place of every GPU within its row, from the left."""
+        return {gpu: seat for parts in self.rows for seat, gpu in enumerate(gpu for part in parts for gpu in part.gpus)}
+
+    def part_of(self) -> dict[str, Part]:
+        """NUMA part of every GPU."""
+        return {gpu: part for parts in self.rows for part in parts for gpu in part.gpus}
+
+
+@dataclass(frozen=True, slots=True)
+class NicCluster:
+    """NICs that have the same nearest GPUs at the same distance; ``code`` is None where no cell of theirs was printed."""
+
+    nics: tuple[str, ...]
+    gpus: tuple[str, ...]
+    code: str | None
+
+
+def arrange(graph: "nx.Graph[str]") -> Arrangement:
+    """Return rows of NUMA nodes for a machine of any size."""
+    parts = _parts(graph)
+    count = sum(len(part.gpus) for part in parts)
+    if count <= ONE_ROW:
+        return Arrangement((tuple(parts),), shared=False)
+    if len(parts) == 1:
+        only = parts[0]
+        half = (count + 1) // 2
+        return Arrangement(((Part(only.numa, only.cpus, only.gpus[:half]),), (Part(only.numa, only.cpus, only.gpus[half:]),)), shared=True)
+    cut = min(range(1, len(parts)), key=lambda at: abs(count - 2 * sum(len(part.gpus) for part in parts[:at])))
+    return Arrangement((tuple(parts[:cut]), tuple(parts[cut:])), shared=False)
+
+
+def _parts(graph: "nx.Graph[str]") -> list[Part]:
+    by_numa: dict[str | None, list[str]] = {}
+    for label in sorted(gpu_labels(graph), key=_neighbours_first(graph)):
+        by_numa.setdefault(_told(graph.nodes[label]["numa"]), []).append(label)
+    parts = []
+    for numa, gpus in by_numa.items():
+        cpus = {_told(graph.nodes[gpu]["cpus"]) for gpu in gpus}
+        parts.append(Part(numa, cpus.pop() if len(cpus) == 1 else None, tuple(gpus)))
+    return parts
+
+
+def _told(cell: str | None) -> str | None:
+    return None if cell in (None, "", "N/A") else cell
+
+
+def _neighbours_first(graph: "nx.Graph[str]") -> "Callable[[str], tuple[int, ...]]":
+    """Return a sort key: matrix order, but GPUs that are near each other are not torn apart."""
+    position = {label: at for at, label in enumerate(gpu_labels(graph))}
+    levels = [components(graph, distance) for distance in _NEAREST_LAST]
+    return lambda label: (*(position[level[label][0]] for level in levels), position[label])
+
+
+def nic_clusters(graph: "nx.Graph[str]") -> list[NicCluster]:
+    """Return the NICs by nearest GPUs, in the order of the matrix."""
+    found: dict[tuple[tuple[str, ...], str | None], list[str]] = {}
+    for label, data in graph.nodes(data=True):
+        if data["kind"] == "nic":
+            found.setdefault(_nearest(graph, label), []).append(label)
+    return [NicCluster(tuple(nics), gpus, code) for (gpus, code), nics in found.items()]
+
+
+def _nearest(graph: "nx.Graph[str]", nic: str) -> tuple[tuple[str, ...], str | None]:
+    links = {gpu: graph.edges[gpu, nic] for gpu in gpu_labels(graph) if graph.has_edge(gpu, nic)}
+    if not links:
+        return (), None
+    best = min(link["distance"] for link in links.values())
+    near = tuple(gpu for gpu, link in links.items() if link["distance"] == best)
+    return near, links[near[0]]["code"]

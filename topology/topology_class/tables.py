@@ -1,0 +1,262 @@
+"""`TopologyClass`: the tables of one kind of node, and the choice of a set by them; `topology_class` finds the class of a node.
+
+The story is in the package. Here the public methods check and coerce, their underscore twins compute and are cached. Tables are made when first asked for:
+bandwidths at once (every decision needs them, and a matrix that is too large is refused there), the others within milliseconds, 0.2 s in all for 16 GPUs.
+Arithmetic over masks is in `subsets`; what a set's bandwidth is, `collective` decides.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import combinations
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from cachetools import LRUCache, cachedmethod
+from numpy.typing import NDArray
+
+from topology.collective import MachineLinks, machine_links, matched_gpus, numa_of, set_bandwidths
+from topology.errors import InternalError
+from topology.inventory import Gpu, Inventory
+from topology.links import Distance, LinkCode
+from topology.matrix import LinkMatrix
+from topology.topology_class.subsets import best_inside, members, over_pairs, packed
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
+# The share of each size of demand, until the cluster's own demands are known. A guess, as public traces do not agree: in Alibaba's openb trace (2023) 90
+# percent of the GPUs of whole-GPU pods go to pods of one and 8 percent to pods of eight; training clusters ask mostly for eights. Hence a plain middle,
+# more for the small sets: they are what a careless single GPU breaks, and what a nearly full node can still serve.
+SEED_WEIGHTS: Final[Mapping[int, float]] = MappingProxyType({1: 0.1, 2: 0.4, 4: 0.3, 8: 0.2})
+
+# A free GPU counts 1 GB/s for single-GPU demands, below any pair's rate: it makes every further free GPU worth something and outweighs no link.
+SINGLE_GB_PER_S: Final = 1.0
+
+# "Almost equal" (design: within 1 percent): rates are nominal, less than that is not real.
+ALMOST: Final = 0.99
+
+_KB_PER_GB: Final = 1_000_000
+_UNPRINTED: Final = LinkCode("SYS")  # what a pair without a code counts as
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSet:
+    """GPUs chosen together: their bits, their bandwidth in GB/s (0.0 below two), the code of their worst link (None below two)."""
+
+    mask: int
+    bandwidth: float
+    worst: str | None
+
+
+class TopologyClass:
+    """The tables of one kind of node; made by `topology_class`, shared by all nodes of the kind, never changed.
+
+    ``bandwidth`` (2**n,) float64: GB/s of exactly that set, 0.0 below two GPUs. Tables are computed when they are first asked for, kept, and read-only.
+    """
+
+    def __init__(self, key: str, matrix: LinkMatrix, gpus: tuple[Gpu, ...], links: MachineLinks) -> None:
+        """Compute what every decision needs; raises TopologyError above 16 GPUs."""
+        self.key = key
+        self.size = matrix.size
+        self.models = tuple(gpu.model for gpu in gpus)
+        self.links = links
+        self.bandwidth = _frozen(set_bandwidths(links))
+        self._matrix = matrix
+        self._numa = tuple(numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True))
+        self._best: dict[tuple[int, Distance], NDArray[np.float64]] = {}
+        self._packed: dict[int, NDArray[np.int64]] = {}
+        # Bounds, not tunings: 8 GPUs have 256 masks x 8 sizes; an entry of ``sets`` is 100 kB at most (8 of 16 GPUs); a histogram has one worth at a time.
+        self._set_cache: LRUCache[Any, GpuSet | None] = LRUCache(maxsize=8192)
+        self._sets_cache: LRUCache[Any, NDArray[np.int64]] = LRUCache(maxsize=256)
+        self._worth_cache: LRUCache[Any, NDArray[np.float64]] = LRUCache(maxsize=8)
+
+    # --- tables
+
+    @cached_property
+    def worst(self) -> NDArray[np.int8]:
+        """(2**n,) int8: Distance of the worst link between any two members; NVLINK below two members."""
+        table: NDArray[np.int8] = over_pairs(self.links.distance, np.maximum)
+        return _frozen(table)
+
+    def best_bandwidths(self, k: int, ceiling: Distance = Distance.SYS) -> NDArray[np.float64]:
+        """Return GB/s of the best set of ``k`` GPUs inside every mask, shape (2**n,); -1.0 where there is none.
+
+        Only sets count whose worst link is no farther than ``ceiling``. A single GPU has 0.0.
+        """
+        self._check(k=k)
+        if (k, ceiling) not in self._best:
+            own = np.where((self._sizes == k) & (self.worst <= ceiling), self.bandwidth, -1.0)
+            self._best[k, ceiling] = _frozen(best_inside(own))
+        return self._best[k, ceiling]
+
+    @property
+    def worth(self) -> NDArray[np.float64]:
+        """(2**n,) float64: worth of every mask as a remainder under `SEED_WEIGHTS`, GPU x GB/s."""
+        return self.worth_of_remainders()
+
+    def worth_of_remainders(self, weights: Mapping[int, float] = SEED_WEIGHTS) -> NDArray[np.float64]:
+        """Return the worth of every mask as a remainder, shape (2**n,), GPU x GB/s; it grows with every GPU.
+
+        ``weights`` maps sizes of demand to their shares (not negative). Exact for every size, not a bound: with 16 GPUs about 0.2 s, once.
+        """
+        return self._worth(tuple(sorted(weights.items())))
+
+    @cachedmethod(lambda self: self._worth_cache)
+    def _worth(self, weights: tuple[tuple[int, float], ...]) -> NDArray[np.float64]:
+        # Packings are whole numbers and the sum runs in the order of sizes: equal remainders have equal worth to the last bit, however GPUs are numbered.
+        singles = max(dict(weights).get(1, 0.0), SEED_WEIGHTS[1])
+        worth = (singles * SINGLE_GB_PER_S * self._sizes).astype(np.float64)
+        for k, weight in weights:
+            if 2 <= k <= self.size and weight > 0:
+                worth += weight * (self._packing(k) / _KB_PER_GB)
+        return _frozen(worth)
+
+    def _packing(self, k: int) -> NDArray[np.int64]:
+        """(2**n,) int64, GPU x kB/s: the best that disjoint sets of k GPUs can be worth together inside every mask."""
+        if k not in self._packed:
+            own = np.rint(self.bandwidth * _KB_PER_GB).astype(np.int64) * k
+            self._packed[k] = _frozen(packed(own, self._sizes, k))
+        return self._packed[k]
+
+    # --- sets
+
+    def best_set(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, careful: bool = True) -> GpuSet | None:
+        """Return the set of ``k`` GPUs to take from the free ``mask``, None where none has ``floor`` GB/s and no link beyond ``ceiling``.
+
+        Of the sets within 1 percent of the best bandwidth the one whose remainder is worth most, then the one nearest on PCIe, then the lowest GPUs. With
+        ``careful=False`` (the pod does not care), and for a single GPU, every set that meets floor and ceiling competes. A single GPU has 0.0 GB/s.
+        """
+        self._check(mask, k)
+        return self._best_set(int(mask), k, ceiling, floor, careful)
+
+    @cachedmethod(lambda self: self._set_cache)
+    def _best_set(self, mask: int, k: int, ceiling: Distance, floor: float, careful: bool) -> GpuSet | None:
+        found = self._eligible(mask, k, ceiling, floor)
+        if not found.size:
+            return None
+        if careful:
+            bandwidth = self.bandwidth[found]
+            found = found[bandwidth >= ALMOST * bandwidth.max()]
+        first = np.lexsort((self._numbering[found], self._spread[found], -self.worth[mask ^ found]))[0]
+        return self.gpu_set(int(found[first]))
+
+    def sets(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0) -> NDArray[np.int64]:
+        """Return the masks of all sets of ``k`` GPUs inside ``mask`` that meet floor and ceiling, shape (found,).
+
+        The highest bandwidth stands first; among equals the one whose remainder is worth most, then as in `best_set`.
+        """
+        self._check(mask, k)
+        return self._sets(int(mask), k, ceiling, floor)
+
+    @cachedmethod(lambda self: self._sets_cache)
+    def _sets(self, mask: int, k: int, ceiling: Distance, floor: float) -> NDArray[np.int64]:
+        found = self._eligible(mask, k, ceiling, floor)
+        order = np.lexsort((self._numbering[found], self._spread[found], -self.worth[mask ^ found], -self.bandwidth[found]))
+        return _frozen(found[order])
+
+    def _eligible(self, mask: int, k: int, ceiling: Distance, floor: float) -> NDArray[np.int64]:
+        found = self._of_size[k] if k <= self.size else self._of_size[0][:0]
+        found = found[(found & ~mask) == 0]
+        return np.asarray(found[(self.worst[found] <= ceiling) & (self.bandwidth[found] >= floor)])
+
+    def gpu_set(self, mask: int) -> GpuSet:
+        """Return what is known of exactly this set."""
+        self._check(mask)
+        return GpuSet(int(mask), float(self.bandwidth[mask]), self.worst_code(mask))
+
+    def worst_code(self, mask: int) -> str | None:
+        """Return the printed code of the weakest pair in a set (farthest, then with the fewest NVLinks), None below two GPUs."""
+        codes = [self._matrix.between(i, j) or _UNPRINTED for i, j in combinations(members(mask), 2)]
+        return max(codes, key=lambda code: (code.weakness(), code.text)).text if codes else None
+
+    # --- masks
+
+    def model_mask(self, glob: str) -> int:
+        """Return the GPUs whose model matches a glob, whatever the case; a GPU of unknown model matches only ``*``."""
+        pattern = glob.strip().upper()
+        return sum(1 << i for i, model in enumerate(self.models) if pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern)))
+
+    def numa_masks(self) -> dict[int | str, int]:
+        """Return the GPUs of each NUMA node; the key is text where a range was printed. GPUs of which nothing is told are in none."""
+        masks: dict[int | str, int] = {}
+        for i, numa in enumerate(self._numa):
+            if numa is not None:
+                masks[numa] = masks.get(numa, 0) | 1 << i
+        return masks
+
+    # --- inside
+
+    @cached_property
+    def _sizes(self) -> NDArray[np.uint8]:
+        """(2**n,) number of members."""
+        return np.asarray(np.bitwise_count(np.arange(1 << self.size)))
+
+    @cached_property
+    def _of_size(self) -> tuple[NDArray[np.int64], ...]:
+        """For each size the masks of that size, ascending."""
+        return tuple(np.flatnonzero(self._sizes == k).astype(np.int64) for k in range(self.size + 1))
+
+    @cached_property
+    def _spread(self) -> NDArray[np.int64]:
+        """(2**n,) sum of the PCIe distances of all pairs: the smaller, the nearer together."""
+        table: NDArray[np.int64] = over_pairs(self.links.pcie_distance.astype(np.int64), np.add)
+        return table
+
+    @cached_property
+    def _numbering(self) -> NDArray[np.int64]:
+        """(2**n,) sort key that puts sets of equal size in the order of their positions: 0-3 before 1-2."""
+        masks = np.arange(1 << self.size)
+        backwards: NDArray[np.int64] = np.zeros(len(masks), dtype=np.int64)
+        for i in range(self.size):
+            backwards |= (masks >> i & 1) << (self.size - 1 - i)
+        return np.asarray(-backwards)
+
+    def _check(self, mask: int = 0, k: int = 0) -> None:
+        if not 0 <= mask < 1 << self.size or k < 0:
+            raise InternalError(f"asked a class of {self.size} GPUs for {k} of mask {mask:#b}")
+
+
+def _frozen(array: _Array) -> _Array:
+    """Return the array read-only: it is shared by all nodes of the class."""
+    array.setflags(write=False)
+    return array
+
+
+# --- one class for equal nodes --------------------------------------------------------------------------------------
+
+_CLASSES: Final[LRUCache[str, TopologyClass]] = LRUCache(maxsize=256)  # a cluster has a handful; 256 bounds what a changing one leaves behind
+
+
+def topology_class(matrix: LinkMatrix, inventory: Inventory | None = None) -> TopologyClass:
+    """Return the class of a node with this matrix and these GPUs: the same object for equal nodes. Raises TopologyError above 16 GPUs.
+
+    >>> from topology.matrix import from_codes
+    >>> bridged = topology_class(from_codes(["X SYS NV12".split(), "SYS X SYS".split(), "NV12 SYS X".split()]))
+    >>> bridged.best_set(0b111, 2)
+    GpuSet(mask=5, bandwidth=300.0, worst='NV12')
+    >>> members(bridged.best_set(0b111, 1).mask)
+    (1,)
+    """
+    gpus = matched_gpus(matrix, inventory)
+    key = _key(matrix, gpus)
+    found = _CLASSES.get(key)
+    if found is None:
+        found = _CLASSES[key] = TopologyClass(key, matrix, gpus, machine_links(matrix, inventory))
+    return found
+
+
+def _key(matrix: LinkMatrix, gpus: tuple[Gpu, ...]) -> str:
+    """Hash of all that tables depend on, or may come to depend on; never of what differs between equal nodes (UUIDs, bus ids, CPU lists)."""
+    facts = [
+        [
+            (row.index, gpu.model, gpu.memory_mib, numa_of(row, gpu), gpu.pcie_generation, gpu.pcie_width, gpu.nvlink_gb_per_s)
+            for row, gpu in zip(matrix.gpus, gpus, strict=True)
+        ],
+        [code and code.text for _, _, code in matrix.pairs()],
+        [[code and code.text for code in row] for row in matrix.nic_cells],
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
