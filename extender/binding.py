@@ -75,6 +75,8 @@ class Bindings:
         return BindOutcome("", verdict=BindVerdict.BOUND)
 
     async def _decide_and_post(self, call: BindCall, demand: Demand) -> BindOutcome:
+        if not demand.wants_gpus:
+            return await self._post_without_gpus(call)
         self._cluster.unhold(call.uid)
         view = self._cluster.view()
         row = view.row_of.get(call.node, -1)
@@ -89,6 +91,12 @@ class Bindings:
         self._cluster.ledger.promise(entry)
         result = await self._post(binding)
         return BindOutcome(self._settle(call, result), plan, result.verdict)
+
+    async def _post_without_gpus(self, call: BindCall) -> BindOutcome:
+        """Bind a pod that is none of our business: kube-scheduler sends all pods where no managedResources are configured."""
+        result = await self._binder.bind(Binding(call.namespace, call.name, call.uid, call.node, {}), self._settings.bind_timeout_s)
+        error = "" if result.verdict is BindVerdict.BOUND else f"binding pod {call.pod} to node {call.node}: {result.message}"
+        return BindOutcome(error, verdict=result.verdict)
 
     def _place(self, call: BindCall, demand: Demand, view: View, row: int) -> Plan | None:
         """Place beside the sets that other scored pods will take where the pod fits there as well, else as if they were not."""

@@ -5,11 +5,13 @@ the hot path nothing. `app` serves `Decision.to_object()`, `linkwise explain` pr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
+import numpy as np
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
 from extender.cluster import View
 from extender.demand import Demand
@@ -33,7 +35,7 @@ class Bound:
     worst: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Decision:
     """One pod's last decision; ``codes`` and ``rows`` are parallel to ``names``, the scores to the feasible ones among them."""
 
@@ -45,8 +47,8 @@ class Decision:
     policy: Policy | None = None
     view: View | None = None
     names: Sequence[str] = ()
-    rows: Sequence[int] = ()
-    codes: Sequence[int] = ()
+    rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    codes: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     scores: Scores | None = None
     bound: Bound | None = None
 
@@ -72,9 +74,10 @@ class Decisions:
             self._kept[pod] = replace(known, scores=scores)
 
     def bind(self, pod: str, uid: str, bound: Bound) -> None:
-        """Add the end of the story."""
+        """Add the end of the story; a repeated call that found the pod bound already adds nothing."""
         known = self._kept.get(pod)
-        if known is not None and known.uid == uid:
+        repeated = known is not None and known.bound is not None and not known.bound.error and not bound.gpus
+        if known is not None and known.uid == uid and not repeated:
             self._kept[pod] = replace(known, bound=bound)
 
 
@@ -135,7 +138,7 @@ def _nodes(decision: Decision, placement: Placement) -> list[JsonObject]:
         return []
     nodes: list[JsonObject] = []
     candidate = 0
-    for name, row, code in zip(decision.names, decision.rows, decision.codes, strict=True):
+    for name, row, code in zip(decision.names, decision.rows.tolist(), decision.codes.tolist(), strict=True):
         refusal = Refusal(code)
         if refusal is Refusal.FITS:
             nodes.append(_feasible(name, row, decision, candidate, placement))

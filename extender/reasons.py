@@ -87,8 +87,8 @@ def full_sentence(refusal: Refusal, asked: Asked, numbers: NodeNumbers) -> str:
 
 
 def for_event(sentence: str) -> str:
-    """Return the sentence without percent signs: kube-scheduler passes it through a format string."""
-    return sentence.replace("%", " percent")
+    """Return the sentence as it goes into an event: it says who speaks, and has no percent sign for kube-scheduler's format string."""
+    return "linkwise: " + sentence.replace("%", " percent")
 
 
 def gb_per_s(value: float) -> str:

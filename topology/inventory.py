@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """One MIG device as `nvidia-smi -L` lists it."""
+    """One MIG device as `nvidia-smi -L` lists it; ``uuid`` is None where the list was cut or the UUID elided."""
 
     index: int
     profile: str
-    uuid: str
+    uuid: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,10 @@ class BoundPod:
 def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
     """Return the pod where it holds GPUs now, None where it is unbound, has ended, or uses none."""
     metadata, spec, status = (_mapping(raw.get(key)) for key in ("metadata", "spec", "status"))
-    node, uid = spec.get("nodeName"), metadata.get("uid")
+    node = spec.get("nodeName")
+    uid = uid_of(metadata)
     # The phase becomes terminal when all containers have ended; a deletion timestamp alone says only that somebody asked.
-    if not isinstance(node, str) or not node or not isinstance(uid, str) or status.get("phase") in ("Succeeded", "Failed"):
+    if not isinstance(node, str) or not node or status.get("phase") in ("Succeeded", "Failed"):
         return None
     raw_annotation = _mapping(metadata.get("annotations")).get(annotations.ALLOCATION)
     annotation = raw_annotation if isinstance(raw_annotation, str) else None
@@ -50,7 +51,13 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
     gpus = _gpus(raw, resource)
     if raw_annotation is None and gpus == 0:
         return None
-    return BoundPod(uid, str(metadata.get("namespace", "default")), str(metadata.get("name", uid)), node, gpus, annotation, allocation, problem)
+    return BoundPod(uid, str(metadata.get("namespace") or "default"), str(metadata.get("name", uid)), node, gpus, annotation, allocation, problem)
+
+
+def uid_of(metadata: Mapping[str, Any]) -> str:
+    """Return the pod's UID; NAMESPACE/NAME for a pod written by hand, which has none."""
+    uid = metadata.get("uid")
+    return uid if isinstance(uid, str) and uid else f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
 
 
 def _gpus(raw: Mapping[str, Any], resource: str) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
 from extender.cluster.ledger import Entry, EntryState, Ledger
-from extender.cluster.pods import BoundPod, read_bound_pod
+from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.reasons import Refusal
 from topology.api import GPUTopology, read_gputopology
@@ -89,9 +89,8 @@ class Cluster:
         pod = read_bound_pod(raw, self._resource)
         if pod is None:
             metadata = raw.get("metadata")
-            uid = metadata.get("uid") if isinstance(metadata, Mapping) else None
-            if isinstance(uid, str):
-                self._pod_is_not_bound(uid, ended=_has_ended(raw))
+            if isinstance(metadata, Mapping):
+                self._pod_is_not_bound(uid_of(metadata), ended=_has_ended(raw))
             return
         before = self._node_of_pod.get(pod.uid)
         if before is not None and before != pod.node:

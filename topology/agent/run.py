@@ -62,7 +62,9 @@ def find_nvidia_smi(path: str | None, timeout_s: float) -> NvidiaSmi:
     if found is not None:
         return NvidiaSmi(found, timeout_s)
     if path is None:
-        raise NvidiaSmiError(NvidiaSmiFailure.NOT_FOUND, "nvidia-smi is not on PATH: this node has no NVIDIA driver, or its tools are not mounted here")
+        raise NvidiaSmiError(
+            NvidiaSmiFailure.NOT_FOUND, "nvidia-smi is not on PATH: this node has no NVIDIA driver, or its tools are not mounted here"
+        )
     what = "is not an executable file" if Path(path).exists() else "does not exist"
     raise NvidiaSmiError(NvidiaSmiFailure.NOT_FOUND, f"{path} {what}; accepted: the path of nvidia-smi")
 
@@ -87,7 +89,7 @@ def _answer(command: list[str], timeout_s: float) -> Answer:
 
 def _started(command: list[str]) -> "subprocess.Popen[bytes]":
     try:
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603  # a list without a shell; the path is the administrator's, the arguments are ours
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -96,7 +98,9 @@ def _started(command: list[str]) -> "subprocess.Popen[bytes]":
             env={**os.environ, "LC_ALL": "C"},  # the messages of a shell or loader in front of it in the language that we read
         )
     except OSError as error:
-        raise NvidiaSmiError(NvidiaSmiFailure.NOT_FOUND, f"{command[0]} cannot be started ({error.strerror}); accepted: an executable file") from error
+        raise NvidiaSmiError(
+            NvidiaSmiFailure.NOT_FOUND, f"{command[0]} cannot be started ({error.strerror}); accepted: an executable file"
+        ) from error
 
 
 def _read(process: "subprocess.Popen[bytes]", deadline: float) -> bytes:

@@ -49,9 +49,7 @@ def read_links(gpus: Sequence[Gpu], root: Path) -> LinkMatrix:
     """
     paths = [None if gpu.bus_id is None else _path(root, gpu.bus_id) for gpu in gpus]
     rows = tuple(GpuRow(gpu.index or 0, cpus=gpu.cpus, numa=None if gpu.numa_node is None else str(gpu.numa_node)) for gpu in gpus)
-    cells = tuple(
-        tuple(None if i == j else _code(gpus[i], paths[i], gpus[j], paths[j]) for j in range(len(gpus))) for i in range(len(gpus))
-    )
+    cells = tuple(tuple(None if i == j else _code(gpus[i], paths[i], gpus[j], paths[j]) for j in range(len(gpus))) for i in range(len(gpus)))
     return LinkMatrix(rows, (), cells, tuple(() for _ in gpus))
 
 

@@ -163,16 +163,16 @@ def _pcie_distances(distance: NDArray[np.int8], numa: Sequence[int | str | None]
     for via in range(len(numa)):
         path = np.minimum(path, np.maximum(path[:, via, None], path[None, via, :]))
     path = np.where(hidden, path, distance)
-    levels = sorted({int(level) for level in path[hidden]})
-    if levels:
-        counts = ", ".join(f"{Distance(level).name} for {np.count_nonzero(path[hidden] == level) // 2} pairs" for level in levels)
-        notes.append(f"The PCIe path under NVLinks is not printed; the longest that fits is assumed: {counts}.")
+    counts = {level: np.count_nonzero(path[hidden] == level) // 2 for level in sorted({int(level) for level in path[hidden]})}
+    if counts:
+        told = ", ".join(f"{Distance(level).name} for {count} {'pair' if count == 1 else 'pairs'}" for level, count in counts.items())
+        notes.append(f"The PCIe path under NVLinks is not printed; the longest that fits is assumed: {told}.")
     return path
 
 
 def _pcie_rates(pcie_distance: NDArray[np.int8], gpus: Sequence[Gpu], notes: list[str]) -> NDArray[np.float64]:
     """(n, n) GB/s of the PCIe path of every pair, by the slower of both slots."""
-    slots = [_slot(gpu) for gpu in gpus]
+    slots = [slot_of(gpu) for gpu in gpus]
     if len(gpus) > 1:
         assumed: dict[tuple[int, int], list[str]] = {}
         for gpu, slot in zip(gpus, slots, strict=True):
@@ -187,8 +187,8 @@ def _pcie_rates(pcie_distance: NDArray[np.int8], gpus: Sequence[Gpu], notes: lis
     return rates
 
 
-def _slot(gpu: Gpu) -> tuple[int, int]:
-    """PCIe generation and width of the GPU's slot: as told, else as the model has it, else the lowest."""
+def slot_of(gpu: Gpu) -> tuple[int, int]:
+    """Return PCIe generation and width of the GPU's slot: as told, else as the model has it, else the lowest."""
     generation = gpu.pcie_generation
     if generation not in PCIE_LANE_GB_PER_S:
         model = gpu_model(gpu.model)

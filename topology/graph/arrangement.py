@@ -6,6 +6,7 @@ link is drawn. NICs stand at the GPUs that they are nearest to (`NicCluster`). O
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 import networkx as nx
@@ -57,16 +58,58 @@ class NicCluster:
 
 def arrange(graph: "nx.Graph[str]") -> Arrangement:
     """Return rows of NUMA nodes for a machine of any size."""
-    parts = _parts(graph)
+    plan = _rows(graph, _parts(graph))
+    held_by_nvlink = len(set(components(graph, Distance.NVLINK).values())) == 1
+    return _untangled(graph, plan) if held_by_nvlink and len(plan.rows) == 2 else plan
+
+
+def _rows(graph: "nx.Graph[str]", parts: list[Part]) -> Arrangement:
     count = sum(len(part.gpus) for part in parts)
     if count <= ONE_ROW:
         return Arrangement((tuple(parts),), shared=False)
     if len(parts) == 1:
         only = parts[0]
-        half = (count + 1) // 2
+        half = _halfway(graph, only.gpus)
         return Arrangement(((Part(only.numa, only.cpus, only.gpus[:half]),), (Part(only.numa, only.cpus, only.gpus[half:]),)), shared=True)
     cut = min(range(1, len(parts)), key=lambda at: abs(count - 2 * sum(len(part.gpus) for part in parts[:at])))
     return Arrangement((tuple(parts[:cut]), tuple(parts[cut:])), shared=False)
+
+
+def _halfway(graph: "nx.Graph[str]", gpus: tuple[str, ...]) -> int:
+    """Return where to cut one NUMA node into two rows: near the middle, tearing as few PCIe components apart as possible."""
+    middle = (len(gpus) + 1) // 2
+    nearest = [components(graph, distance) for distance in reversed(_NEAREST_LAST)]
+
+    def torn(cut: int) -> tuple[int, int]:
+        return sum(level[gpus[cut - 1]] == level[gpus[cut]] for level in nearest), abs(middle - cut)
+
+    return min((cut for cut in (middle - 1, middle, middle + 1) if 0 < cut < len(gpus)), key=torn)
+
+
+def _untangled(graph: "nx.Graph[str]", plan: Arrangement) -> Arrangement:
+    """Order the lower row by where its NVLinks come from, if that makes fewer of them cross; a cube mesh then shows its straight edges.
+
+    Only for machines that NVLink holds together: elsewhere the PCIe brackets need the order that they have.
+    """
+    seats, rows = plan.seat_of(), plan.row_of()
+
+    def above(gpu: str) -> float:
+        ends = [seats[other] for other in graph[gpu] if other in seats and rows[other] == 0 and graph.edges[gpu, other]["nvlinks"]]
+        return sum(ends) / len(ends) if ends else seats[gpu]
+
+    lower = tuple(Part(part.numa, part.cpus, tuple(sorted(part.gpus, key=above))) for part in plan.rows[1])
+    changed = Arrangement((plan.rows[0], lower), plan.shared)
+    return changed if _crossings(graph, changed) < _crossings(graph, plan) else plan
+
+
+def _crossings(graph: "nx.Graph[str]", plan: Arrangement) -> int:
+    seats, rows = plan.seat_of(), plan.row_of()
+    lines = [
+        (seats[a], seats[b]) if rows[a] == 0 else (seats[b], seats[a])
+        for a, b, data in graph.edges(data=True)
+        if data["nvlinks"] and rows[a] != rows[b]
+    ]
+    return sum(1 for one, other in combinations(lines, 2) if (one[0] - other[0]) * (one[1] - other[1]) < 0)
 
 
 def _parts(graph: "nx.Graph[str]") -> list[Part]:

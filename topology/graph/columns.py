@@ -26,12 +26,14 @@ class Columns:
 def columns(plan: Arrangement, least: float) -> Columns:
     """Place the boxes of every row side by side, at least ``least`` wide in all.
 
-    Two rows of equally many boxes share their columns; a narrower row is centred.
+    Two rows of equally many boxes share their columns; a narrower row is centred; boxes that are alone in their row fill it.
     """
     widths = [[part_width(part) for part in parts] for parts in plan.rows]
     if len(widths) == 2 and len(widths[0]) == len(widths[1]):
         common = [max(pair) for pair in zip(*widths, strict=True)]
         widths = [common, common]
+    if all(len(row) == 1 for row in widths):
+        widths = [[max(row[0], least)] for row in widths]
     totals = [sum(row) + PART_GAP * (len(row) - 1) for row in widths]
     total = max([*totals, least])
     edges, gpus = [], {}

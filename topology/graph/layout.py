@@ -24,9 +24,10 @@ HEADER: Final = 30.0
 STEP: Final = 26.0  # between two PCIe brackets
 WIRE: Final = 26.0  # from a NIC grid to what is below it; holds the code
 NOTE: Final = 15.0  # the words over a NIC grid without wires
+NOTE_GAP: Final = 8.0
 NVSWITCH: Final = 38.0
 SWITCH_LINK: Final = 34.0  # from a box to the NVSwitch
-CROSSING: Final = 92.0  # between the rows where NVLinks cross
+CROSSING: Final = 72.0  # between the rows where NVLinks cross
 APART: Final = 26.0  # between the rows where nothing crosses
 
 
@@ -103,7 +104,7 @@ class _Bands:
         return [WIRE + max(one.height for _, one in level) for level in self.wired]
 
     def local_height(self) -> float:
-        return max((sum(NOTE + one.height + 6 for one in grids) for _, grids in self.local), default=0.0)
+        return max((sum(NOTE + one.height + NOTE_GAP for one in grids) for _, grids in self.local), default=0.0)
 
     def height(self) -> float:
         return max(self.arcs + sum(self.wired_heights()) + self.local_height(), 4.0) + self.header
@@ -239,8 +240,8 @@ def _local_clusters(bands: _Bands, row: int, gpu_y: float, parts: Sequence[Place
         left = next((placed.box.x for placed in parts if placed.part is part), 0.0)
         offset = bands.arcs + sum(bands.wired_heights())
         for one in grids:
-            yield _at(one, left + PADDING, _outwards(row, gpu_y, offset + (0 if row == 0 else NOTE), one.height), wired=False)
-            offset += NOTE + one.height + 6
+            yield _at(one, left + PADDING, _outwards(row, gpu_y, offset + (NOTE_GAP if row == 0 else NOTE + 2), one.height), wired=False)
+            offset += NOTE + one.height + NOTE_GAP
 
 
 def _far_clusters(graph: "nx.Graph[str]", far: Sequence[NicCluster], width: float, end: float) -> tuple[list[PlacedCluster], float]:

@@ -4,6 +4,7 @@ The sheet brings its own light ground, so that one file reads on a white slide a
 violet is a NIC. Width grows with the square root of the rate: 450 GB/s beside 9 GB/s must both be seen.
 """
 
+from itertools import pairwise
 from math import log2, sqrt
 from typing import Final
 
@@ -19,6 +20,7 @@ NUMA_BOX: Final = Paint("#f3f6fa", edge="#cfd8e3", edge_width=1.2, radius=12)
 GPU_BOX: Final = Paint("#ffffff", edge="#3e4c59", edge_width=1.6, radius=8)
 GPU_TAKEN: Final = Paint("#e4e9f0", edge="#b6c1ce", edge_width=1.4, radius=8)
 NIC_CHIP: Final = Paint("#f1ecfb", edge="#a893d8", edge_width=1, radius=4)
+NIC_GRID: Final = Paint("#ffffff", edge="#d9cff1", radius=6)
 NIC_INK: Final = "#5b3fa3"
 NIC_WIRE: Final = Pen("#a893d8", 1.4, dash="3 3")
 NVSWITCH_BOX: Final = Paint("#1c6b3f", radius=8)
@@ -52,12 +54,10 @@ def nvlink_colour(nvlinks: int) -> str:
     ('#56b4e9', '#145c2e')
     """
     count = min(max(nvlinks, _NVLINK_COLOURS[0][0]), _NVLINK_COLOURS[-1][0])
-    for (low, from_rgb), (high, to_rgb) in zip(_NVLINK_COLOURS, _NVLINK_COLOURS[1:], strict=False):
-        if count <= high:
-            part = log2(count / low) / log2(high / low)
-            mixed = [round(a + (b - a) * part) for a, b in zip(from_rgb, to_rgb, strict=True)]
-            return "#" + "".join(f"{value:02x}" for value in mixed)
-    raise AssertionError("the count was clamped to the table")
+    (low, from_rgb), (high, to_rgb) = next(pair for pair in pairwise(_NVLINK_COLOURS) if count <= pair[1][0])
+    part = log2(count / low) / log2(high / low)
+    mixed = [round(a + (b - a) * part) for a, b in zip(from_rgb, to_rgb, strict=True)]
+    return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
 def pcie_colour(distance: Distance) -> str:

@@ -7,10 +7,10 @@ columns contain blanks, so they are taken out of the header before it is split. 
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from topology.nvidia_smi.cells import Piece, pieces
+from topology.nvidia_smi.pieces import Piece, pieces
 from topology.nvidia_smi.plain_text import DECOR
 
 _FIRST_GPU: Final = re.compile(rf"(?P<decor>{DECOR})(?=GPU\d)")
@@ -55,15 +55,20 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class RowText:
-    """One row: its label, and the text after it, which begins ``offset`` characters from the left edge."""
+class Row:
+    """One row: its label and that one's place among the devices of the header (-1: not there), and the text after it with its words.
+
+    Offsets count from the left edge. ``last_of_text``: no line follows; ``open_end``: nor does a line break, so that the last cell may be half a cell.
+    """
 
     label: str
+    own: int
     label_offset: int
     text: str
     offset: int
     pieces: tuple[Piece, ...]
     last_of_text: bool = False
+    open_end: bool = False
 
 
 @dataclass(slots=True)
@@ -71,13 +76,13 @@ class Block:
     """One matrix of a text: a header and what follows it up to the next one."""
 
     header: Header
-    rows: dict[str, RowText] = field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
     nic_names: dict[str, str] = field(default_factory=dict)
     loose_lines: list[str] = field(default_factory=list)
 
-    def gpu_rows(self) -> list[RowText]:
+    def gpu_rows(self) -> list[Row]:
         """The rows of GPUs, in the order of the header."""
         return [self.rows[label] for label in self.header.gpu_labels if label in self.rows]
 
@@ -94,18 +99,21 @@ def gpu_index(label: str) -> int:
     return int(match.group(1))
 
 
-def matrix_blocks(lines: Sequence[str]) -> list[Block]:
-    """Return every header of the text with its rows, in order; a block without rows is one whose header stands alone."""
+def matrix_blocks(lines: Sequence[str], *, open_end: bool = False) -> list[Block]:
+    """Return every header of the text with its rows, in order; a block without rows is one whose header stands alone.
+
+    ``open_end``: the text stops without a line break.
+    """
     blocks: list[Block] = []
     last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
     for number, line in enumerate(lines):
         block = blocks[-1] if blocks else None
-        row = _row(line, block, last_of_text=number == last)
+        row = _row(line, block)
         if row is not None:
             if block is not None:
-                _take_row(block, row)
+                _take_row(block, replace(row, last_of_text=number == last, open_end=open_end and number == last))
             continue
-        header = _header(line)
+        header = header_of(line)
         if header is not None and not _is_bare_row(header, block):
             blocks.append(Block(header))
         elif block is not None:
@@ -115,11 +123,11 @@ def matrix_blocks(lines: Sequence[str]) -> list[Block]:
 
 def rows_without_header(lines: Iterable[str]) -> bool:
     """Tell whether some line is a row of a GPU."""
-    return any(_row(line, None, last_of_text=False) is not None for line in lines)
+    return any(_row(line, None) is not None for line in lines)
 
 
-def _take_row(block: Block, row: RowText) -> None:
-    if row.label not in block.header.devices:
+def _take_row(block: Block, row: Row) -> None:
+    if row.own < 0:
         block.strangers.append(row.label)
     elif row.label in block.rows:
         block.repeated.append(row.label)
@@ -137,7 +145,7 @@ def _take_other(block: Block, line: str) -> None:
         block.loose_lines.append(line.strip())
 
 
-def _row(line: str, block: Block | None, *, last_of_text: bool) -> RowText | None:
+def _row(line: str, block: Block | None) -> Row | None:
     match = _GPU_ROW.match(line)
     if match is None and block is not None:
         match = _LABEL.match(line)
@@ -149,7 +157,9 @@ def _row(line: str, block: Block | None, *, last_of_text: bool) -> RowText | Non
     found = pieces(text, offset)
     if not any(piece.code or piece.is_self for piece in found):
         return None
-    return RowText(match["label"], match.start("label"), text, offset, tuple(found), last_of_text)
+    devices = block.header.devices if block else ()
+    own = devices.index(match["label"]) if match["label"] in devices else -1
+    return Row(match["label"], own, match.start("label"), text, offset, tuple(found))
 
 
 def _is_bare_row(header: Header, block: Block | None) -> bool:
@@ -157,7 +167,8 @@ def _is_bare_row(header: Header, block: Block | None) -> bool:
     return block is not None and len(header.devices) == 1 and not header.affinities and header.devices[0] in block.header.devices
 
 
-def _header(line: str) -> Header | None:
+def header_of(line: str) -> Header | None:
+    """Return the header that a line is, None for any other line."""
     match = _FIRST_GPU.match(line)
     if match is None:
         return None

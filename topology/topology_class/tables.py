@@ -88,6 +88,7 @@ class TopologyClass:
         Only sets count whose worst link is no farther than ``ceiling``. A single GPU has 0.0.
         """
         self._check(k=k)
+        k = min(k, self.size + 1)  # one table for all that is too many
         if (k, ceiling) not in self._best:
             own = np.where((self._sizes == k) & (self.worst <= ceiling), self.bandwidth, -1.0)
             self._best[k, ceiling] = _frozen(best_inside(own))

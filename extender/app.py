@@ -1,0 +1,180 @@
+"""Bytes in, bytes out: the HTTP face of the extender. The routes that kube-scheduler calls are raw, the read API is ordinary FastAPI.
+
+`extender.cli serve` and the tests make an app with `make_app`; the walk of a pod goes on in `verbs`. A body that is no extender call gets 400; every
+other trouble is HTTP 200 with `Error`, because kube-scheduler treats any other status as an outage of the extender.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import structlog
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from extender import log_keys, read_api
+from extender.cluster import Cluster, EntryState
+from extender.metrics import Metrics
+from extender.protocol import Binder, error_answer
+from extender.reasons import Refusal
+from extender.settings import Settings
+from extender.snapshot_file import Snapshot, SnapshotCluster
+from extender.verbs import Clocks, Verbs
+from topology.errors import CallError
+
+_log = structlog.get_logger()
+_RESOLVE_EVERY_S: Final = 1.0
+
+Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings) -> FastAPI:
+    """Return the app over an extender whose state is filled already."""
+    app = FastAPI(title="Linkwise", version=version("linkwise"), lifespan=_lifespan(verbs), docs_url=None, redoc_url=None, openapi_url=None)
+    call = _Calls(metrics, settings)
+
+    async def filter_(body: bytes) -> bytes:
+        return verbs.filter(body)
+
+    async def prioritize(body: bytes) -> bytes:
+        return verbs.prioritize(body)
+
+    for verb, answer in (("filter", filter_), ("prioritize", prioritize), ("bind", verbs.bind)):
+        app.add_route(f"/{verb}", call.endpoint(verb, answer), methods=["POST"])
+    _add_read_api(app, verbs, binder, metrics)
+    return app
+
+
+class _Calls:
+    """What surrounds every call of kube-scheduler: reading the body, time, counts, and errors as sentences."""
+
+    def __init__(self, metrics: Metrics, settings: Settings) -> None:
+        self._metrics = metrics
+        self._most = settings.most_body_bytes
+
+    def endpoint(self, verb: str, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a verb."""
+        seconds = self._metrics.call_seconds.labels(verb)
+
+        async def endpoint(request: Request) -> Response:
+            started = time.perf_counter()
+            response, outcome = await self._answered(verb, answer, request)
+            seconds.observe(time.perf_counter() - started)
+            self._metrics.calls.labels(verb, outcome).inc()
+            return response
+
+        return endpoint
+
+    async def _answered(self, verb: str, answer: Answer, request: Request) -> tuple[Response, str]:
+        try:
+            return _json(await answer(await self._body(request))), "answered"
+        except CallError as error:
+            return _json(error_answer(str(error)), status=400), "no call"
+        except Exception:  # noqa: BLE001 - whatever the bug, kube-scheduler gets an answer that it understands
+            _log.exception("call failed, please report", **{log_keys.VERB: verb})
+            sentence = f"Linkwise could not answer this {verb} call because of a bug of its own; its log says more"
+            # An empty list is the only way to say nothing in prioritize: it has no field for errors.
+            return _json(b"[]" if verb == "prioritize" else error_answer(sentence)), "bug"
+
+    async def _body(self, request: Request) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self._most:
+                raise CallError(f"the body is larger than {self._most} bytes")
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status_code=status, media_type="application/json")
+
+
+def _lifespan(verbs: Verbs) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(_resolve_for_ever(verbs))
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    return lifespan
+
+
+async def _resolve_for_ever(verbs: Verbs) -> None:
+    while True:
+        await asyncio.sleep(_RESOLVE_EVERY_S)
+        try:
+            await verbs.bindings.resolve_open()
+        except Exception:  # noqa: BLE001 - the loop must outlive whatever one round runs into
+            _log.exception("asking after open promises failed")
+
+
+def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder, metrics: Metrics) -> None:
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return Response(b"ok", media_type="text/plain")
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        return Response(b"ok", media_type="text/plain")
+
+    @app.get("/version")
+    async def version_() -> Response:
+        return _json(orjson.dumps({"version": version("linkwise")}))
+
+    @app.get("/metrics")
+    async def metrics_() -> Response:
+        _count(verbs.cluster, metrics)
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/api/v1/nodes")
+    async def nodes() -> Response:
+        return _json(orjson.dumps({"nodes": read_api.nodes(verbs.cluster)}))
+
+    @app.get("/api/v1/nodes/{name}")
+    async def node(name: str) -> Response:
+        return _found(read_api.node(verbs.cluster, name), f"no node {name} with a GPUTopology is known")
+
+    @app.get("/api/v1/pods/{namespace}/{name}/decision")
+    async def decision(namespace: str, name: str) -> Response:
+        found = await read_api.decision(verbs, binder, namespace, name)
+        return _found(found, f"no decision about pod {namespace}/{name} is kept, and no such pod is known")
+
+
+def _found(value: dict[str, Any] | None, sentence: str) -> Response:
+    return _json(error_answer(sentence), status=404) if value is None else _json(orjson.dumps(value))
+
+
+def _count(cluster: Cluster, metrics: Metrics) -> None:
+    """Bring the gauges up to date: they are read rarely, so nobody pays for them but the reader."""
+    view = cluster.view()
+    metrics.promises.set(sum(entry.state is EntryState.PROMISED for entry in cluster.ledger))
+    metrics.allocation_edits.set(cluster.allocation_edits)
+    healthy = sum(int(mask).bit_count() for mask in view.usable)
+    free = sum(int(mask).bit_count() for mask in view.free)
+    metrics.gpus.labels("free").set(free)
+    metrics.gpus.labels("held").set(healthy - free)
+    closed = view.closed.tolist()
+    for refusal in Refusal:
+        if refusal is Refusal.FITS or refusal.is_closure:
+            metrics.nodes.labels(refusal.name).set(closed.count(int(refusal)))
+
+
+def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, list[str]]:
+    """Return an app over a snapshot, and sentences about what in it could not be read."""
+    cluster = Cluster(settings.whole_gpu_resource, time.monotonic)
+    source = SnapshotCluster(snapshot, cluster, bindings_file)
+    problems = source.feed()
+    metrics = Metrics()
+    verbs = Verbs(cluster, source, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)))
+    return make_app(verbs, source, metrics, settings), problems

@@ -1,0 +1,91 @@
+"""What people and tools read from a running extender: nodes, one node, the decision about a pod.
+
+Called by `app` for everything under /api/v1. Reads views and never changes anything; nothing here is on the hot path.
+"""
+
+from typing import Any
+
+from extender import explain
+from extender.cluster import Cluster, View
+from extender.protocol import Binder, JsonObject
+from extender.reasons import CLOSURE_SENTENCES, Refusal
+from extender.verbs import Verbs
+from topology.topology_class import TopologyClass
+
+
+def nodes(cluster: Cluster) -> list[JsonObject]:
+    """Return one short object for every node that has, or should have, GPUs."""
+    view = cluster.view()
+    return [_node(view, row) for row in range(view.rows)]
+
+
+def node(cluster: Cluster, name: str) -> JsonObject | None:
+    """Return everything about one node, None where it is not known."""
+    view = cluster.view()
+    row = view.row_of.get(name, -1)
+    if not 0 <= row < view.rows:
+        return None
+    answer = _node(view, row)
+    topology = cluster.topology_of(name)
+    if topology is None:
+        return answer
+    kind = view.classes[view.class_index[row]]
+    holders = {uuid: entry.pod for entry in cluster.ledger.on_node(name) for uuid in entry.uuids}
+    answer["gpus"] = [
+        {
+            "index": gpu.index,
+            "uuid": gpu.uuid,
+            "model": gpu.model,
+            "memoryMiB": gpu.memory_mib,
+            "healthy": bool(int(view.usable[row]) >> bit & 1),
+            "heldBy": holders.get(gpu.uuid),
+        }
+        for bit, gpu in enumerate(topology.spec.gpus)
+    ]
+    answer["links"] = [list(codes) for codes in topology.spec.links.gpus]
+    answer["assumed"] = list(kind.links.assumptions)
+    answer["bestSets"] = _best_sets(kind, int(view.free[row]), view.gpus[row].indices)
+    return answer
+
+
+async def decision(verbs: Verbs, binder: Binder, namespace: str, name: str) -> JsonObject | None:
+    """Return the last decision about a pod; where none is kept, what would be decided now; None for a pod that nobody knows."""
+    kept = verbs.decisions.get(f"{namespace}/{name}")
+    if kept is not None:
+        return explain.to_object(kept, verbs.placement) | {"evaluatedNow": False}
+    pod = await binder.read_pod(namespace, name)
+    if pod is None:
+        return None
+    answer = explain.to_object(verbs.evaluate(pod), verbs.placement) | {"evaluatedNow": True}
+    bound_to = (pod.get("spec") or {}).get("nodeName")
+    return answer | {"boundBefore": bound_to} if bound_to else answer
+
+
+def _node(view: View, row: int) -> JsonObject:
+    closed = Refusal(int(view.closed[row]))
+    number = int(view.class_index[row])
+    kind = view.classes[number] if number >= 0 else None
+    return {
+        "name": view.names[row],
+        "class": None if kind is None else kind.key,
+        "models": [] if kind is None else sorted({model for model in kind.models if model is not None}),
+        "total": 0 if kind is None else kind.size,
+        "healthy": int(view.usable[row]).bit_count(),
+        "free": int(view.free[row]).bit_count(),
+        "closed": None if closed is Refusal.FITS else {"code": closed.name, "reason": _closed(closed, view.closed_by[row])},
+    }
+
+
+def _closed(refusal: Refusal, detail: str) -> str:
+    return f"{CLOSURE_SENTENCES[refusal]}: {detail}" if detail else CLOSURE_SENTENCES[refusal]
+
+
+def _best_sets(kind: TopologyClass, free: int, indices: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Return the best set of every size from the GPUs that are free now."""
+    sets: list[dict[str, Any]] = []
+    for size in range(2, free.bit_count() + 1):
+        found = kind.best_set(free, size)
+        if found is not None:
+            gpus = [indices[bit] for bit in range(len(indices)) if found.mask >> bit & 1]
+            sets.append({"size": size, "gpus": gpus, "bandwidthGBps": round(found.bandwidth, 3), "worstLink": found.worst})
+    return sets

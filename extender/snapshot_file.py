@@ -1,0 +1,196 @@
+"""A cluster in a file: what `kubectl get nodes,gputopologies,pods -A -o yaml` prints, served as if it were an API server.
+
+Two doors, as the real one has: `SnapshotCluster.feed` is the source of objects for `cluster`, and it is also the binder behind `binding`: a Binding lands
+in memory and, on request, as one JSON line in a file, exactly as it would be posted. YAML and JSON, one `List`, several documents or both.
+An object that cannot be read is told and costs only itself.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from extender.cluster import Cluster
+from extender.protocol import Binding, BindResult, BindVerdict, JsonObject
+from topology.errors import SnapshotError
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The objects of a snapshot by kind, as they were written; ``problems`` are sentences about what could not be read."""
+
+    nodes: tuple[JsonObject, ...] = ()
+    topologies: tuple[JsonObject, ...] = ()
+    pods: tuple[JsonObject, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def to_list(self) -> JsonObject:
+        """Return one `List` object, as kubectl prints it."""
+        return {"apiVersion": "v1", "kind": "List", "items": [*self.nodes, *self.topologies, *self.pods]}
+
+
+_KINDS: Final = {"Node": "nodes", "GPUTopology": "topologies", "Pod": "pods"}
+
+
+class _PlainLoader(yaml.CSafeLoader):
+    """YAML to what JSON could hold: kubectl's times stay strings."""
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a snapshot file; raises SnapshotError where the file as a whole cannot be read."""
+    try:
+        return parse_snapshot(path.read_bytes(), str(path))
+    except OSError as error:
+        raise SnapshotError(f"snapshot {path} cannot be read: {error.strerror or error}") from error
+
+
+def parse_snapshot(data: bytes, name: str) -> Snapshot:
+    """Read the bytes of a snapshot; ``name`` is for sentences."""
+    found: dict[str, list[JsonObject]] = {"nodes": [], "topologies": [], "pods": []}
+    problems: list[str] = []
+    for where, item in _objects(_documents(data, name), name):
+        problem = _problem_of(item)
+        if problem:
+            problems.append(f"{where}: {problem}")
+        elif item["kind"] in _KINDS:
+            found[_KINDS[item["kind"]]].append(item)
+    return Snapshot(tuple(found["nodes"]), tuple(found["topologies"]), tuple(found["pods"]), tuple(problems))
+
+
+def _documents(data: bytes, name: str) -> list[Any]:
+    if not data.strip():
+        raise SnapshotError(f"snapshot {name} is empty; accepted: the output of kubectl get nodes,gputopologies,pods -A -o yaml (or json)")
+    if data.lstrip()[:1] in (b"{", b"["):
+        try:
+            return [orjson.loads(data)]
+        except orjson.JSONDecodeError:
+            pass  # several JSON documents, or YAML in flow style: both are YAML
+    try:
+        return [document for document in yaml.load_all(data, _PlainLoader) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SnapshotError(f"snapshot {name} is neither YAML nor JSON: {_one_line(error)}") from error
+
+
+def _objects(documents: list[Any], where: str) -> Iterator[tuple[str, Any]]:
+    """Yield every object with the place where it stands; lists are opened."""
+    for number, document in enumerate(documents):
+        place = where if len(documents) == 1 else f"{where} document {number + 1}"
+        if isinstance(document, list):
+            yield from _objects(document, place)
+        elif isinstance(document, Mapping) and isinstance(document.get("items"), list):
+            for position, item in enumerate(document["items"]):
+                yield f"{place} items[{position}]", _with_kind(item, document)
+        else:
+            yield place, document
+
+
+def _with_kind(item: object, of_list: Mapping[str, Any]) -> object:
+    """Give an item of a `PodList` the kind that the API server leaves out there."""
+    kind = of_list.get("kind")
+    if isinstance(item, dict) and "kind" not in item and isinstance(kind, str) and kind.endswith("List") and kind != "List":
+        return {"kind": kind.removesuffix("List"), **item}
+    return item
+
+
+def _problem_of(item: object) -> str:
+    if not isinstance(item, dict):
+        return f"a {type(item).__name__} stands where an object is expected"
+    if not isinstance(item.get("kind"), str):
+        return "an object without a kind"
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        return f"a {item['kind']} without metadata.name"
+    if item["kind"] == "Pod" and not all(isinstance(item.get(key, {}), dict) for key in ("spec", "status")):
+        return f"Pod {metadata['name']}: spec and status must be objects"
+    return ""
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+@dataclass(slots=True)
+class SnapshotCluster:
+    """The snapshot as a source of objects and as a binder; ``bindings_file`` gets one JSON line a Binding."""
+
+    snapshot: Snapshot
+    cluster: Cluster
+    bindings_file: Path | None = None
+    _pods: dict[tuple[str, str], JsonObject] = field(default_factory=dict)
+
+    def feed(self) -> list[str]:
+        """Put everything into the state; returns sentences about what could not be read."""
+        problems = list(self.snapshot.problems)
+        for topology in self.snapshot.topologies:
+            problem = self.cluster.apply_topology(topology)
+            if problem:
+                problems.append(problem)
+        for pod in self.snapshot.pods:
+            self._pods[_key(pod)] = pod
+            self.cluster.apply_pod(pod)
+        return problems
+
+    async def bind(self, binding: Binding, timeout_s: float) -> BindResult:  # noqa: ARG002 - memory does not make anybody wait
+        """Put the Binding on its pod as the API server would: node and annotations in one step."""
+        key = (binding.namespace, binding.name)
+        pod = self._pods.get(key, {"kind": "Pod", "metadata": {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid}})
+        refusal = _refusal(pod, binding)
+        if refusal:
+            return BindResult(BindVerdict.REFUSED, refusal)
+        try:
+            self._write(binding)
+        except OSError as error:
+            return BindResult(BindVerdict.REFUSED, f"{self.bindings_file} cannot be written: {error.strerror or error}")
+        metadata = pod["metadata"]
+        bound = {
+            **pod,
+            "metadata": {**metadata, "uid": binding.uid, "annotations": {**(metadata.get("annotations") or {}), **binding.annotations}},
+            "spec": {**(pod.get("spec") or {}), "nodeName": binding.node},
+        }
+        self._pods[key] = bound
+        self.cluster.apply_pod(bound)
+        return BindResult(BindVerdict.BOUND)
+
+    async def read_pod(self, namespace: str, name: str) -> JsonObject | None:
+        """Return the pod as it is now."""
+        return self._pods.get((namespace, name))
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Take a pod out, as a deletion that has run its course."""
+        pod = self._pods.pop((namespace, name), None)
+        if pod is not None:
+            self.cluster.remove_pod(str(pod["metadata"].get("uid") or f"{namespace}/{name}"))
+
+    def pods(self) -> list[JsonObject]:
+        """Return all pods as they are now: a snapshot of them gives the same state again."""
+        return list(self._pods.values())
+
+    def _write(self, binding: Binding) -> None:
+        if self.bindings_file is not None:
+            with self.bindings_file.open("ab") as file:
+                file.write(orjson.dumps(binding.to_object(), option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _key(pod: JsonObject) -> tuple[str, str]:
+    metadata = pod["metadata"]
+    return (str(metadata.get("namespace") or "default"), metadata["name"])
+
+
+def _refusal(pod: JsonObject, binding: Binding) -> str:
+    """Return why an API server would refuse the Binding with 409, empty where it would not."""
+    metadata = pod["metadata"]
+    if metadata.get("uid") not in (None, binding.uid):
+        return f"the pod has uid {metadata.get('uid')}, not {binding.uid}"
+    if metadata.get("deletionTimestamp"):
+        return "the pod is being deleted"
+    node = (pod.get("spec") or {}).get("nodeName")
+    return f"the pod is bound to node {node} already" if node else ""

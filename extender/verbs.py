@@ -1,0 +1,223 @@
+"""The walk of a pod, in its order: filter, prioritize, bind. Bytes come from `app`, bytes go back to it.
+
+    filter      protocol -> demand + cluster.view -> placement.fits -> reasons -> protocol
+    prioritize  the same first four, then scoring; the winner's set counts as tentatively taken
+    bind        binding: place, promise, one POST, confirm or forget
+
+Each verb also leaves a trace for `explain` (references, no text) and counts in `metrics`. Bad pods are answered in the form of the verb with a sentence;
+only a body that is no call at all raises (CallError, which `app` turns into 400).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from extender import protocol
+from extender.binding import Bindings
+from extender.cluster import Cluster, View
+from extender.demand import Demand, read_demand
+from extender.explain import Decision, Decisions, bound_of
+from extender.metrics import Metrics
+from extender.placement import Placement
+from extender.protocol import Binder, BindVerdict, NodesCall
+from extender.reasons import Refusal, for_event, wire_sentence
+from extender.scoring import Scores, score
+from extender.settings import Settings
+from topology.errors import DemandError
+
+NO_SCORE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Time, injected: ``monotonic`` in seconds for deadlines, ``now`` for people."""
+
+    monotonic: Callable[[], float]
+    now: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """Who a raw pod is; ``uid`` is empty where the caller did not say, and then nothing is remembered for it."""
+
+    pod: str
+    uid: str
+
+
+class Verbs:
+    """The verbs over one state; one instance a process."""
+
+    def __init__(self, cluster: Cluster, binder: Binder, metrics: Metrics, settings: Settings, clocks: Clocks) -> None:
+        self.cluster = cluster
+        self.placement = Placement()
+        self.decisions = Decisions(settings.decisions_kept)
+        self.bindings = Bindings(cluster, self.placement, binder, settings, clocks.monotonic)
+        self._binder = binder
+        self._metrics = metrics
+        self._settings = settings
+        self._clocks = clocks
+        self._demands: LRUCache[str, Demand] = LRUCache(settings.demands_kept)
+        self._scored: LRUCache[str, float] = LRUCache(settings.demands_kept)  # GB/s that the top node promised at scoring
+
+    # --- filter -----------------------------------------------------------------------------------------------------
+
+    def filter(self, body: bytes) -> bytes:
+        """Answer which of the nodes can take the pod, with a reason for each that cannot."""
+        call = protocol.read_nodes_call(body, "filter")
+        who = _identity(call.pod)
+        try:
+            demand = read_demand(call.pod, self._settings.whole_gpu_resource)
+        except DemandError as error:
+            return self._refuse_everywhere(call, who, str(error))
+        if not demand.wants_gpus:
+            return protocol.filter_answer(call, range(len(call.names)), {})
+        decision = self._decide(who, demand, call.names)
+        self.decisions.put(decision)
+        view, rows, code = decision.view, decision.rows, decision.codes
+        assert view is not None
+        fitting = np.nonzero(code == Refusal.FITS)[0].tolist()
+        self._remember(who, demand)
+        if len(fitting) == 1:
+            # kube-scheduler asks for no scores when one node is left: it goes there.
+            self._score(demand, view, rows[fitting], who)
+        return protocol.filter_answer(call, fitting, self._reasons(demand, view, call.names, rows, code))
+
+    def _refuse_everywhere(self, call: NodesCall, who: _Identity, sentence: str) -> bytes:
+        self.decisions.put(Decision(who.pod, who.uid, self._clocks.now(), None, sentence, names=tuple(call.names)))
+        self._metrics.refused_nodes.labels("DEMAND").inc(len(call.names))
+        return protocol.filter_answer(call, (), dict.fromkeys(call.names, for_event(sentence)))
+
+    def _decide(self, who: _Identity, demand: Demand, names: list[str]) -> Decision:
+        """Look at the state once: the row and the refusal of every node asked for."""
+        view = self.cluster.view()
+        rows = view.rows_of(names)
+        code = np.full(len(names), Refusal.NO_TOPOLOGY, np.int8)
+        known = rows >= 0
+        code[known] = self.placement.fits(demand.shape, view).code[rows[known]]
+        return Decision(
+            pod=who.pod,
+            uid=who.uid,
+            at=self._clocks.now(),
+            demand=demand,
+            error="",
+            policy=demand.policy or self._settings.policy,
+            view=view,
+            names=names,
+            rows=rows,
+            codes=code,
+        )
+
+    def _reasons(self, demand: Demand, view: View, names: list[str], rows: NDArray[np.int32], code: NDArray[np.int8]) -> dict[str, str]:
+        """Return a sentence for each refused node, made once for all nodes that share its numbers."""
+        refused = np.nonzero(code != Refusal.FITS)[0]
+        sentences: dict[tuple[int, int, int], str] = {}
+        answer: dict[str, str] = {}
+        for position, row, number in zip(refused.tolist(), rows[refused].tolist(), code[refused].tolist(), strict=True):
+            same = (number, int(view.class_index[row]), int(view.free[row])) if number == Refusal.BANDWIDTH else (number, 0, 0)
+            if same not in sentences:
+                sentences[same] = wire_sentence(Refusal(number), demand.asked, self.placement.numbers(demand.shape, view, row))
+            answer[names[position]] = sentences[same]
+        for number, nodes in zip(*np.unique(code[refused], return_counts=True), strict=True):
+            self._metrics.refused_nodes.labels(Refusal(number).name).inc(int(nodes))
+        return answer
+
+    def _remember(self, who: _Identity, demand: Demand) -> None:
+        if who.uid:
+            self._demands[who.uid] = demand
+
+    # --- prioritize -------------------------------------------------------------------------------------------------
+
+    def prioritize(self, body: bytes) -> bytes:
+        """Answer with a score for every node; exactly one gets 10 where any can take the pod."""
+        call = protocol.read_nodes_call(body, "prioritize")
+        who = _identity(call.pod)
+        try:
+            demand = read_demand(call.pod, self._settings.whole_gpu_resource)
+        except DemandError:
+            return protocol.prioritize_answer(call.names, [NO_SCORE] * len(call.names))
+        if not demand.wants_gpus:
+            return protocol.prioritize_answer(call.names, [NO_SCORE] * len(call.names))
+        decision = self._decide(who, demand, call.names)
+        assert decision.view is not None
+        feasible = np.nonzero(decision.codes == Refusal.FITS)[0]
+        scores = self._score(demand, decision.view, decision.rows[feasible], who)
+        self._keep_scores(decision, scores)
+        self._remember(who, demand)
+        answer = np.full(len(call.names), NO_SCORE, np.int64)
+        answer[feasible] = scores.score
+        return protocol.prioritize_answer(call.names, answer.tolist())
+
+    def _score(self, demand: Demand, view: View, rows: NDArray[Any], who: _Identity) -> Scores:
+        """Score feasible rows and hold the winner's set until its bind."""
+        held = view.held_by_others(who.uid)
+        scores = score(demand.shape, demand.policy or self._settings.policy, view, rows.astype(np.int64), held, self.placement)
+        if scores.top is not None and who.uid:
+            best = scores.plans[scores.top]
+            assert best is not None
+            self._scored[who.uid] = best.bandwidth
+            self.cluster.hold(who.uid, int(rows[scores.top]), best.union, self._settings.tentative_hold_s)
+        return scores
+
+    def _keep_scores(self, decision: Decision, scores: Scores) -> None:
+        """Add the scores to filter's record of the pod, which knows the refused nodes; keep this call's own where they do not match."""
+        filtered = self.decisions.get(decision.pod)
+        if filtered is not None and filtered.uid == decision.uid and _feasible_names(filtered) == _feasible_names(decision):
+            self.decisions.score(decision.pod, decision.uid, scores)
+        else:
+            self.decisions.put(decision)
+            self.decisions.score(decision.pod, decision.uid, scores)
+
+    # --- bind -------------------------------------------------------------------------------------------------------
+
+    async def bind(self, body: bytes) -> bytes:
+        """Bind the pod to the node with the allocation in the same write; the answer's Error is empty on success."""
+        call = protocol.read_bind_call(body)
+        try:
+            demand = self._demands.get(call.uid) or await self._demand_of_stored_pod(call)
+        except DemandError as error:
+            return protocol.error_answer(f"pod {call.pod}: {error}")
+        outcome = await self.bindings.bind(call, demand)
+        self.decisions.bind(call.pod, call.uid, bound_of(call.node, outcome.error, outcome.plan, self.cluster.view()))
+        if outcome.verdict is not None:
+            self._metrics.bindings.labels(outcome.verdict.value).inc()
+        promised = self._scored.pop(call.uid, None)
+        if promised is not None and outcome.plan is not None and outcome.verdict is BindVerdict.BOUND and outcome.plan.bandwidth < promised:
+            self._metrics.worse_sets.inc()
+        return protocol.error_answer(outcome.error)
+
+    async def _demand_of_stored_pod(self, call: protocol.BindCall) -> Demand:
+        """Read the demand of a pod that this process has not filtered: a call after a restart."""
+        pod = await self._binder.read_pod(call.namespace, call.name)
+        if pod is None:
+            raise DemandError(f"it was not filtered by this process and is not stored, so it cannot be bound to {call.node}")
+        return read_demand(pod, self._settings.whole_gpu_resource)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def evaluate(self, pod: protocol.JsonObject) -> Decision:
+        """Decide about a pod on all nodes as of now, for people: nothing is held and nothing is remembered."""
+        who = _identity(pod)
+        try:
+            demand = read_demand(pod, self._settings.whole_gpu_resource)
+        except DemandError as error:
+            return Decision(who.pod, who.uid, self._clocks.now(), None, str(error))
+        if not demand.wants_gpus:
+            sentence = f"no container of the pod asks for {self._settings.whole_gpu_resource}"
+            return Decision(who.pod, who.uid, self._clocks.now(), demand, sentence)
+        return self._decide(who, demand, list(self.cluster.view().names))
+
+
+def _identity(pod: protocol.JsonObject) -> _Identity:
+    metadata = pod.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    namespace, name, uid = (found.get(key) for key in ("namespace", "name", "uid"))
+    return _Identity(f"{namespace or 'default'}/{name or '?'}", uid if isinstance(uid, str) else "")
+
+
+def _feasible_names(decision: Decision) -> list[str]:
+    return [decision.names[position] for position in np.nonzero(decision.codes == Refusal.FITS)[0].tolist()]

@@ -1,0 +1,132 @@
+"""Slow and obvious versions of what the tables compute fast: every order tried, every set tried, every packing tried.
+
+They share no code with `topology`: they take link codes as text and rates as plain numbers, and know their own few figures. A machine of 8 GPUs takes them
+a second. Where an oracle and the product differ, one of them is wrong; the oracle is the one that can be read in a minute.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, permutations
+
+LEVELS = ("NV", "PIX", "PXB", "PHB", "NODE", "SYS")
+# What a PCIe path of some length leaves of the slot, and the slot's GB/s by generation (x16, one direction, after line coding).
+PATH_SHARE = {"PIX": 0.85, "PXB": 0.82, "PHB": 0.7617, "NODE": 0.70, "SYS": 0.58}
+SLOT_X16 = {3: 15.75392, 4: 31.50768, 5: 63.01536}
+
+Set = frozenset[int]
+
+
+def bits(gpu_set: Set) -> int:
+    """Mask of a set."""
+    return sum(1 << gpu for gpu in gpu_set)
+
+
+def level(code: str) -> int:
+    """How far a code is: 0 for NVLink, 5 for SYS."""
+    return LEVELS.index("NV" if code.startswith("NV") else code)
+
+
+@dataclass(frozen=True)
+class MachineOracle:
+    """A machine as text and numbers; every method is a definition, spelt out."""
+
+    codes: list[list[str]]
+    numa: tuple[str, ...] | None
+    nvlink_gb_per_s: float
+    nvlinks_per_gpu: int
+    pcie_generation: int
+
+    @property
+    def everything(self) -> Set:
+        return frozenset(range(len(self.codes)))
+
+    def subsets(self, gpus: Set, size: int) -> list[Set]:
+        return [frozenset(found) for found in combinations(sorted(gpus), size)]
+
+    def links(self, a: int, b: int) -> int:
+        return int(self.codes[a][b][2:]) if self.codes[a][b].startswith("NV") else 0
+
+    @cached_property
+    def pcie(self) -> list[list[str]]:
+        """PCIe code of every pair. Under NVLinks: the nearest level at which the two are connected over links and guesses of at most that level."""
+        guesses = [list(row) for row in self.codes]
+        hidden = [(a, b) for a in self.everything for b in self.everything if a != b and self.links(a, b)]
+        for a, b in hidden:
+            together = self.numa is not None and self.numa[a] == self.numa[b] and self.numa[a].isdigit()
+            guesses[a][b] = "NODE" if together else "SYS"
+        paths = [list(row) for row in guesses]
+        for a, b in hidden:
+            paths[a][b] = next(name for name in LEVELS[1:] if b in self._reached(guesses, a, name))
+        return paths
+
+    def _reached(self, codes: list[list[str]], start: int, farthest: str) -> set[int]:
+        """GPUs that a walk from ``start`` over codes of at most that level comes to."""
+        seen, todo = {start}, [start]
+        while todo:
+            here = todo.pop()
+            news = {there for there in self.everything - seen if level(codes[here][there]) <= level(farthest)}
+            seen |= news
+            todo += news
+        return seen
+
+    @cached_property
+    def switched(self) -> bool:
+        """Whether some three or more GPUs show more NVLinks to each other than a GPU has."""
+        for size in range(3, len(self.codes) + 1):
+            for group in combinations(range(len(self.codes)), size):
+                fewest = min(self.links(a, b) for a, b in combinations(group, 2))
+                if (size - 1) * fewest > self.nvlinks_per_gpu:
+                    return True
+        return False
+
+    def pcie_hop(self, a: int, b: int) -> float:
+        return SLOT_X16[self.pcie_generation] * PATH_SHARE[self.pcie[a][b]]
+
+    def bandwidth(self, gpus: Set) -> float:
+        """GB/s of exactly this set: a pair's better path, else the better of its NVLink and PCIe rings, every order tried."""
+        if len(gpus) < 2:
+            return 0.0
+        if len(gpus) == 2:
+            a, b = gpus
+            return max(self.links(a, b) * self.nvlink_gb_per_s, self.pcie_hop(a, b))
+        each_way = 1 if self.switched else 2
+        first, *others = sorted(gpus)
+        best = 0.0
+        for order in permutations(others):
+            hops = list(zip((first, *order), (*order, first), strict=True))
+            nvlink = min(self.links(a, b) for a, b in hops) * self.nvlink_gb_per_s * each_way
+            best = max(best, nvlink, min(self.pcie_hop(a, b) for a, b in hops))
+        return best
+
+    @cached_property
+    def bandwidths(self) -> dict[Set, float]:
+        """GB/s of every set."""
+        return {gpus: self.bandwidth(gpus) for size in range(len(self.codes) + 1) for gpus in self.subsets(self.everything, size)}
+
+    def worst(self, gpus: Set) -> int:
+        """Level of the worst link inside a set, 0 below two GPUs."""
+        return max((level(self.codes[a][b]) for a, b in combinations(sorted(gpus), 2)), default=0)
+
+    def best_bandwidth(self, free: Set, size: int, ceiling: int = 5) -> float:
+        """GB/s of the best set of that size among the free GPUs, -1 where there is none."""
+        return max((self.bandwidths[found] for found in self.subsets(free, size) if self.worst(found) <= ceiling), default=-1.0)
+
+    def packing(self, free: Set, size: int) -> float:
+        """GPU x GB/s of the best disjoint sets of that size: leave the first GPU out, or try every set that holds it."""
+        return self._packing(free, size, {})
+
+    def _packing(self, free: Set, size: int, known: dict[Set, float]) -> float:
+        if len(free) < size:
+            return 0.0
+        if free not in known:
+            first = min(free)
+            best = self._packing(free - {first}, size, known)
+            for others in self.subsets(free - {first}, size - 1):
+                gpus = others | {first}
+                best = max(best, size * self.bandwidths[gpus] + self._packing(free - gpus, size, known))
+            known[free] = best
+        return known[free]
+
+    def worth(self, free: Set, weights: dict[int, float]) -> float:
+        """Worth of a remainder: 1 GB/s a GPU for demands of one, the best packing for all others, by their weights."""
+        return weights[1] * len(free) + sum(weight * self.packing(free, size) for size, weight in weights.items() if size > 1)

@@ -1,0 +1,37 @@
+"""Settings of the agent are checked once, with sentences."""
+
+from pathlib import Path
+
+import pytest
+
+from topology.agent.settings import AgentSettings, agent_settings
+from topology.errors import InputError
+
+
+def test_defaults_are_those_of_a_node() -> None:
+    settings = AgentSettings(node_name="node-a")
+    assert (settings.nvidia_smi, settings.sysfs_root, settings.timeout_s) == (None, Path("/sys"), 20.0)
+
+
+def test_the_environment_sets_what_no_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINKWISE_AGENT_NODE_NAME", "node-b")
+    monkeypatch.setenv("LINKWISE_AGENT_TIMEOUT_S", "5")
+    settings = AgentSettings()
+    assert (settings.node_name, settings.timeout_s) == ("node-b", 5.0)
+
+
+@pytest.mark.parametrize("name", ["", "Node-A", "node a", "-node", "node-", "node/a", "n" * 254])
+def test_a_name_that_no_node_can_have_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="node"):
+        agent_settings(name, None, Path("/sys"), 20.0)
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan"), 1e9])
+def test_a_time_out_that_cannot_be_is_refused(timeout_s: float) -> None:
+    with pytest.raises(InputError, match="timeout_s"):
+        agent_settings("node-a", None, Path("/sys"), timeout_s)
+
+
+@pytest.mark.parametrize("name", ["a", "node-7", "gke-pool-1234.c.project.internal", "10.0.0.7"])
+def test_names_of_real_nodes_are_taken(name: str) -> None:
+    assert agent_settings(name, None, Path("/sys"), 20.0).node_name == name

@@ -1,0 +1,122 @@
+"""One look at this node: asks nvidia-smi and the kernel, and returns the GPUTopology that describes it.
+
+Called by `linkwise agent --once` through `once`, and by the running agent. In call order: who is there (`--query-gpu`, `-q -x` where that is not
+enough, `-L`, the kernel), how they are joined (`topo -m`, else the kernel's PCIe paths), and then `publication`, which decides what that makes.
+
+nvidia-smi is asked several times, and every question may fail by itself. Failures that speak of the whole node (no driver, no device, no answer) end
+the probe as NvidiaSmiError; the others cost a detail, and a note says which. `topo -m` is known to fail alone, with exit status 255 ("Failed to run
+topology matrix"), where a software RDMA device exists: the GPUs are there and work, so they are published with what the kernel knows of their paths.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from topology.agent.publication import Facts, publication
+from topology.agent.run import NvidiaSmi, find_nvidia_smi
+from topology.agent.settings import AgentSettings
+from topology.agent.sysfs import fill_from_kernel, read_links
+from topology.api import GPUTopology
+from topology.errors import InputError, NvidiaSmiError, NvidiaSmiFailure
+from topology.inventory import Gpu, Inventory
+from topology.matrix import LinkMatrix
+from topology.nvidia_smi import failure_in, read_list, read_nvlink_status, read_query_csv, read_query_xml, read_topology
+
+Read = TypeVar("Read", Inventory, LinkMatrix)
+
+_IDENTITY: Final = "index,uuid,pci.bus_id,name,memory.total,memory.used,driver_version"
+_QUERIES: Final = (
+    "index,uuid,pci.bus_id,name,memory.total,memory.used,pcie.link.gen.max,pcie.link.width.max,mig.mode.current,driver_version",
+    _IDENTITY,  # drivers before 450 refuse the whole query for mig.mode.current
+)
+
+# These leave the other questions worth asking; after any other failure of the first one they would fail alike, or hang once more.
+_MAY_GO_ON: Final = frozenset({NvidiaSmiFailure.BAD_ARGUMENTS, NvidiaSmiFailure.DEVICE_LOST, NvidiaSmiFailure.UNSUPPORTED, NvidiaSmiFailure.PARTIAL})
+_DRIVER_GONE: Final = frozenset({NvidiaSmiFailure.NO_DRIVER, NvidiaSmiFailure.DRIVER_MISMATCH})
+_GOOD_EXITS: Final = frozenset({0, 14})  # 14: the infoROM is corrupted, the answer is complete
+
+
+def utc_now() -> datetime:
+    """Return the time of day, the clock of a real agent."""
+    return datetime.now(UTC)
+
+
+def probe(settings: AgentSettings, clock: Callable[[], datetime] = utc_now) -> GPUTopology:
+    """Return what this node is now.
+
+    Raises NvidiaSmiError where nvidia-smi gives nothing to describe, TopologyError where what it gives describes no node.
+    """
+    smi = find_nvidia_smi(settings.nvidia_smi, settings.timeout_s)
+    inventory = fill_from_kernel(_inventory(smi), settings.sysfs_root)
+    if _lacks_detail(inventory):
+        inventory = fill_from_kernel(inventory.merged(_or_nothing(smi, read_query_xml, "-q", "-x")), settings.sysfs_root)
+    inventory = inventory.merged(_or_nothing(smi, read_nvlink_status, "nvlink", "-s"))
+    try:
+        facts = Facts(inventory, _answer(smi, read_topology, "topo", "-m"))
+    except InputError as error:
+        facts = _fallback(inventory, settings, error)
+    return publication(settings.node_name, facts, clock())
+
+
+def _inventory(smi: NvidiaSmi) -> Inventory:
+    """Return who is there; raises NvidiaSmiError where no question is answered, or none will be."""
+    failures: list[NvidiaSmiError] = []
+    queried = Inventory()
+    for columns in _QUERIES:
+        try:
+            queried = _answer(smi, read_query_csv, f"--query-gpu={columns}", "--format=csv")
+            break
+        except NvidiaSmiError as error:
+            failures.append(error)
+            if error.kind not in _MAY_GO_ON:
+                raise
+    try:
+        listed = _answer(smi, read_list, "-L")
+    except NvidiaSmiError as error:
+        listed = Inventory(warnings=(f"nvidia-smi -L failed: {error}",))
+    merged = queried.merged(listed)
+    if not merged.gpus:
+        raise failures[0] if failures else NvidiaSmiError(NvidiaSmiFailure.NO_DEVICES, "nvidia-smi lists no GPU on this node")
+    return merged
+
+
+def _answer(smi: NvidiaSmi, reader: Callable[[str], Read], *arguments: str) -> Read:
+    """Return what one question gave; raises NvidiaSmiError, with the tool's own words where it had any.
+
+    A lost GPU makes the exit status bad while the lines of the others are good: what the reader understands is taken.
+    """
+    answer = smi(*arguments)
+    failure = None if answer.exit_code in _GOOD_EXITS else failure_in(answer.text, answer.exit_code)
+    if failure is not None and failure.kind is not NvidiaSmiFailure.DEVICE_LOST:
+        raise failure
+    try:
+        return reader(answer.text)
+    except NvidiaSmiError as error:
+        raise failure or error from error
+
+
+def _or_nothing(smi: NvidiaSmi, reader: Callable[[str], Inventory], *arguments: str) -> Inventory:
+    """Return what one question gave, nothing where it failed: these tell details that have other sources, or that older drivers do not know."""
+    try:
+        return _answer(smi, reader, *arguments)
+    except InputError:
+        return Inventory()
+
+
+def _lacks_detail(inventory: Inventory) -> bool:
+    """Tell whether `-q -x`, the slowest question, is worth asking: minor numbers and bus ids usually come cheaper."""
+    return any(gpu.minor is None or gpu.bus_id is None for gpu in inventory.gpus if not gpu.lost)
+
+
+def _fallback(inventory: Inventory, settings: AgentSettings, error: InputError) -> Facts:
+    """Return the facts with the kernel's PCIe paths in place of the matrix; raises the error where the driver itself went away meanwhile."""
+    if isinstance(error, NvidiaSmiError) and error.kind in _DRIVER_GONE:
+        raise error
+    gpus = [gpu for gpu in inventory.gpus if gpu.index is not None]
+    reason = f"nvidia-smi topo -m failed: {error}. The links are PCIe paths from sysfs, which shows neither NVLink nor NICs{_active_nvlinks(gpus)}"
+    return Facts(inventory, read_links(gpus, settings.sysfs_root), fallback=reason)
+
+
+def _active_nvlinks(gpus: list[Gpu]) -> str:
+    active = [f"{gpu.nvlinks} on GPU {gpu.index}" for gpu in gpus if gpu.nvlinks]
+    return f"; nvidia-smi nvlink -s shows active NVLinks ({', '.join(active)}), but which GPUs they join is unknown" if active else ""
