@@ -59,7 +59,7 @@ def _tab_cells(text: str) -> list[str]:
 
 
 def _column_at(offset: int, header: Header) -> int | None:
-    """The last column whose name begins at or before ``offset``; None left of all and under the affinities."""
+    """Return the last column whose name begins at or before ``offset``; None left of all and under the affinities."""
     if header.affinity_offsets and offset >= header.affinity_offsets[0]:
         return None
     before = [k for k, start in enumerate(header.device_offsets) if start <= offset]
@@ -67,7 +67,7 @@ def _column_at(offset: int, header: Header) -> int | None:
 
 
 def _body(row: Row, header: Header) -> tuple[Piece, ...]:
-    """The pieces that are device cells: up to the last code or X, and damaged words right behind it while cells are missing."""
+    """Return the pieces that are device cells: up to the last code or X, and damaged words right behind it while cells are missing."""
     last = max((i for i, piece in enumerate(row.pieces) if piece.code or piece.is_self), default=-1)
     end = last + 1
     while end < min(len(header.devices), len(row.pieces)) and not row.pieces[end].is_affinity:
@@ -92,7 +92,11 @@ def read_row(row: Row, header: Header, layout: Layout) -> RowCells:
         placed = _by_tab_cells(row, header, layout) or _by_offsets(row, body, header, layout) or _by_distance_from_self(row, body, header)
     placed = _without_half_code(placed, row)
     codes = tuple(placed[k].code if k in placed else None for k in range(len(header.devices)))
-    notes = [f"the cell under {header.devices[k]} reads {shortened(piece.text, 20)!r}" for k, piece in placed.items() if not piece.code and not piece.is_self]
+    notes = [
+        f"the cell under {header.devices[k]} reads {shortened(piece.text, 20)!r}"
+        for k, piece in placed.items()
+        if not piece.code and not piece.is_self
+    ]
     affinities, note = _affinities(row, body, header, layout, complete=complete)
     if note:
         notes.append(note)

@@ -17,7 +17,9 @@ from topology.nvidia_smi.unreadable import no_answer
 from topology.nvidia_smi.values import uuid_or_none
 
 _GPU_LINE: Final = re.compile(rf"{DECOR}GPU\s+(?P<index>\d{{1,9}}):\s*(?P<name>.*?)\s*(?:\(UUID:?\s*(?P<uuid>[^)]*)\)?.*)?")
-_MIG_LINE: Final = re.compile(rf"{DECOR}MIG\s+(?P<profile>[0-9a-z.+]+)\s+Device\s+(?P<index>\d{{1,9}}):\s*(?:\(UUID:?\s*(?P<uuid>[^)]*)\)?.*)?", re.IGNORECASE)
+_MIG_LINE: Final = re.compile(
+    rf"{DECOR}MIG\s+(?P<profile>[0-9a-z.+]+)\s+Device\s+(?P<index>\d{{1,9}}):\s*(?:\(UUID:?\s*(?P<uuid>[^)]*)\)?.*)?", re.IGNORECASE
+)
 _WANTED: Final = "wanted: the output of `nvidia-smi -L`"
 
 

@@ -83,7 +83,7 @@ class Block:
     loose_lines: list[str] = field(default_factory=list)
 
     def gpu_rows(self) -> list[Row]:
-        """The rows of GPUs, in the order of the header."""
+        """Return the rows of GPUs, in the order of the header."""
         return [self.rows[label] for label in self.header.gpu_labels if label in self.rows]
 
 

@@ -60,7 +60,9 @@ _NOTES: Final = (
     (re.compile(r"not supported for devices in mig mode", re.IGNORECASE), NvLinkNote.MIG_NOT_SUPPORTED),
     (re.compile(r"does not have or support nvlink", re.IGNORECASE), NvLinkNote.NO_NVLINK_SUPPORT),
 )
-_LINK: Final = re.compile(rf"{DECOR}Link\s+(?P<index>\d{{1,4}}):\s*(?:(?P<rate>\d{{1,6}}(?:\.\d{{1,6}})?)\s*GB/s|(?P<idle><?inactive>?))\s*", re.IGNORECASE)
+_LINK: Final = re.compile(
+    rf"{DECOR}Link\s+(?P<index>\d{{1,4}}):\s*(?:(?P<rate>\d{{1,6}}(?:\.\d{{1,6}})?)\s*GB/s|(?P<idle><?inactive>?))\s*", re.IGNORECASE
+)
 _WANTED: Final = "wanted: the output of `nvidia-smi nvlink -s`"
 
 
@@ -72,15 +74,17 @@ def read_nvlink_status(text: str) -> Inventory:
     report = read_nvlinks(text)
     gpus = tuple(_gpu(gpu) for gpu in report.gpus)
     differing = [
-        f"the NVLinks of GPU {one.gpu.index} run at different rates ({_rates(one)} GB/s); the lowest counts" for one in report.gpus if len(set(_speeds(one))) > 1
+        f"the NVLinks of GPU {one.gpu.index} run at different rates ({_rates(one)} GB/s); the lowest counts"
+        for one in report.gpus
+        if len(set(_speeds(one))) > 1
     ]
     return Inventory(gpus, warnings=(*report.warnings, *differing, *about_repeated_indices(gpus)))
 
 
 def read_nvlinks(text: str) -> NvLinkReport:
-    """Read every link of every GPU, and the notes; raises NvidiaSmiError where no GPU is listed.
+    r"""Read every link of every GPU, and the notes; raises NvidiaSmiError where no GPU is listed.
 
-    >>> read_nvlinks("GPU 0: NVIDIA A30\\n\\t Link 0: 25 GB/s\\n\\t Link 1: <inactive>").gpus[0].active
+    >>> read_nvlinks("GPU 0: NVIDIA A30\n\t Link 0: 25 GB/s\n\t Link 1: <inactive>").gpus[0].active
     (NvLink(index=0, gb_per_s=25.0),)
     """
     gpus: list[GpuNvLinks] = []
@@ -95,6 +99,11 @@ def read_nvlinks(text: str) -> NvLinkReport:
     if not gpus:
         raise no_answer(text, _WANTED)
     return NvLinkReport(tuple(gpus), tuple(warnings))
+
+
+def is_nvlink_line(line: str) -> bool:
+    """Tell whether a line is a link of `nvlink -s` or one of its notes."""
+    return _LINK.fullmatch(line) is not None or any(pattern.search(line) for pattern, _ in _NOTES)
 
 
 def _take(line: str, gpus: list[GpuNvLinks]) -> list[str]:

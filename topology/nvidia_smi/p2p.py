@@ -59,11 +59,11 @@ _COMMAND: Final = re.compile(r"\btopo\s+(?:-p2p|--p2pstatus)\s+(?P<capability>rw
 
 
 def read_p2p(text: str, capability: P2pCapability = P2pCapability.UNKNOWN) -> P2pMatrix:
-    """Read a matrix of peer-to-peer statuses; ``capability`` is what was asked for, where the text does not repeat the command.
+    r"""Read a matrix of peer-to-peer statuses; ``capability`` is what was asked for, where the text does not repeat the command.
 
     A row that is cut or damaged gives what is certain, with a warning. Raises NvidiaSmiError where the text holds no such matrix.
 
-    >>> read_p2p(" \\tGPU0\\tGPU1\\t\\n GPU0\\tX\\tOK\\t\\n GPU1\\tOK\\tX\\t\\n").statuses[0][1].value
+    >>> read_p2p(" \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n").statuses[0][1].value
     'OK'
     """
     lines = plain_lines(text)
@@ -75,13 +75,18 @@ def read_p2p(text: str, capability: P2pCapability = P2pCapability.UNKNOWN) -> P2
     if not any(_STATUSES & set(cells) or (len(labels) == 1 and cells == ["X"]) for _, cells in rows):
         raise no_answer(text, _WANTED)
     warnings: list[str] = []
-    statuses = {label: _statuses(label, cells, labels, warnings, is_last=k == len(rows) - 1) for k, (label, cells) in enumerate(rows) if label in labels}
+    statuses = {
+        label: _statuses(label, cells, labels, warnings, is_last=k == len(rows) - 1) for k, (label, cells) in enumerate(rows) if label in labels
+    }
     missing = [label for label in labels if label not in statuses]
     if missing:
         warnings.append(f"the header names {len(labels)} GPUs, but there is no row of {', '.join(missing)}")
     blank = (None,) * len(labels)
     return P2pMatrix(
-        _capability(lines, capability), tuple(gpu_index(label) for label in labels), tuple(statuses.get(label, blank) for label in labels), tuple(warnings)
+        _capability(lines, capability),
+        tuple(gpu_index(label) for label in labels),
+        tuple(statuses.get(label, blank) for label in labels),
+        tuple(warnings),
     )
 
 
@@ -90,13 +95,14 @@ def _labels(line: str) -> tuple[str, ...]:
     labels = header.gpu_labels if header else ()
     if len(labels) > _MOST_GPUS or len(set(labels)) < len(labels):
         raise NvidiaSmiError(
-            NvidiaSmiFailure.UNKNOWN, f"the header names {len(labels)} GPUs, {len(set(labels))} different ones; accepted: at most {_MOST_GPUS}, each once"
+            NvidiaSmiFailure.UNKNOWN,
+            f"the header names {len(labels)} GPUs, {len(set(labels))} different ones; accepted: at most {_MOST_GPUS}, each once",
         )
     return labels
 
 
 def _rows(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The rows of the first matrix: what follows a second header is somebody else's."""
+    """Yield the rows of the first matrix: what follows a second header is somebody else's."""
     for line in lines:
         match = _ROW.fullmatch(line)
         cells = match["cells"].split() if match else []

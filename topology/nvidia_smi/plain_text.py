@@ -18,10 +18,10 @@ DECOR: Final = r"[\s>#*/;\"'`]*"
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of ``text`` without escape codes; tabs, blanks and indentation are kept.
+    r"""Return the lines of ``text`` without escape codes; tabs, blanks and indentation are kept.
 
-    >>> plain_lines("\\t[4mGPU0\\tGPU1[0m\\nGPU0\\t X \\tNV4")
-    ['\\tGPU0\\tGPU1', 'GPU0\\t X \\tNV4']
+    >>> plain_lines("\t[4mGPU0\tGPU1[0m\nGPU0\t X \tNV4")
+    ['\tGPU0\tGPU1', 'GPU0\t X \tNV4']
     """
     text = _LINE_BREAKS.sub("\n", text.lstrip("\ufeff")).replace("\xa0", " ")
     lines = [_ESCAPES.sub("", line) for line in text.splitlines()]

@@ -8,16 +8,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import Element  # the type alone; defusedxml parses
 
 from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import fromstring
+from defusedxml.ElementTree import ParseError, fromstring
 
 from topology.errors import NvidiaSmiError, NvidiaSmiFailure
 from topology.inventory import Gpu, Inventory
 from topology.nvidia_smi.failures import shortened
 from topology.nvidia_smi.unreadable import no_answer
-from topology.nvidia_smi.values import bus_id_or_none, number_or_none, tells_of_a_lost_gpu, text_or_none, uuid_or_none
+from topology.nvidia_smi.values import bus_id_or_none, mig_mode_or_none, number_or_none, tells_of_a_lost_gpu, text_or_none, uuid_or_none
 
 _SCHEMA: Final = re.compile(r"<!DOCTYPE\s+nvidia_smi_log\s+SYSTEM\s+\"nvsmi_device_(?P<version>v\d+)\.dtd\"")
 _START: Final = re.compile(r"<\?xml|<!DOCTYPE\s+nvidia_smi_log|<nvidia_smi_log")
@@ -50,8 +50,10 @@ def read_xml_log(text: str) -> XmlLog:
     root = _parsed(body)
     gpus = root.findall("gpu")
     schema = _SCHEMA.search(body)
+    # The log has no index. It lists GPUs as `-L` does, so the place counts, but only where all of them are described.
+    is_whole = number_or_none(root.findtext("attached_gpus")) == len(gpus)
     inventory = Inventory(
-        tuple(_gpu(index, gpu) for index, gpu in enumerate(gpus)),
+        tuple(_gpu(index if is_whole else None, gpu) for index, gpu in enumerate(gpus)),
         text_or_none(root.findtext("driver_version")),
         tuple(_warnings(root, gpus)),
     )
@@ -69,8 +71,7 @@ def _parsed(body: str) -> Element:
     return root
 
 
-def _gpu(index: int, gpu: Element) -> Gpu:
-    # The log has no index. It lists GPUs as `-L` does, so the place counts, but only where all of them are there (see `_warnings`).
+def _gpu(index: int | None, gpu: Element) -> Gpu:
     return Gpu(
         index=index,
         uuid=uuid_or_none(gpu.findtext("uuid")),
@@ -81,14 +82,9 @@ def _gpu(index: int, gpu: Element) -> Gpu:
         memory_used_mib=number_or_none(gpu.findtext("fb_memory_usage/used")),
         pcie_generation=number_or_none(gpu.findtext("pci/pci_gpu_link_info/pcie_gen/max_link_gen")),
         pcie_width=number_or_none(gpu.findtext("pci/pci_gpu_link_info/link_widths/max_link_width")),
-        mig_mode=_mig_mode(gpu),
+        mig_mode=mig_mode_or_none(gpu.findtext("mig_mode/current_mig")),
         lost=_is_lost(gpu),
     )
-
-
-def _mig_mode(gpu: Element) -> str | None:
-    said = gpu.findtext("mig_mode/current_mig")
-    return said.strip() or None if said else None
 
 
 def _is_lost(gpu: Element) -> bool:

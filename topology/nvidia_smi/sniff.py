@@ -12,15 +12,24 @@ from topology.errors import NvidiaSmiError, NvidiaSmiFailure
 # Tools of other vendors. Their matrices wait for readers of their own; until then an error names the tool.
 _VENDORS: Final = (
     (re.compile(r"ROCm System Management Interface|End of ROCm SMI Log|between two GPUs\s*=|\(Topology\) Numa (?:Node|Affinity):"), "rocm-smi (AMD)"),
-    (re.compile(r"^[ \t]*(?:ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE COHER[AE]NCY|ATOMICS|DMA|BI-DIRECTIONAL) TABLE:", re.MULTILINE), "amd-smi (AMD)"),
-    (re.compile(r"MetaX System Management|MetaXLink|\bmx-smi\b|^[ \t>#]*GPU\d+(?:[ \t]+(?:X|NODE|SYS|PIX|PXB|PHB))*[ \t]+MX\b", re.MULTILINE), "mx-smi (MetaX)"),
+    (
+        re.compile(r"^[ \t]*(?:ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE COHER[AE]NCY|ATOMICS|DMA|BI-DIRECTIONAL) TABLE:", re.MULTILINE),
+        "amd-smi (AMD)",
+    ),
+    (
+        re.compile(r"MetaX System Management|MetaXLink|\bmx-smi\b|^[ \t>#]*GPU\d+(?:[ \t]+(?:X|NODE|SYS|PIX|PXB|PHB))*[ \t]+MX\b", re.MULTILINE),
+        "mx-smi (MetaX)",
+    ),
     (re.compile(r"^[ \t>#]*NPU\d+[ \t]+(?:NPU\d+|X|HCCS|PIX|PXB|PHB|SYS|SIO)\b", re.MULTILINE), "npu-smi (Huawei Ascend)"),
     (re.compile(r"^[ \t>#]*PPU\d+[ \t]+(?:PPU\d+|X|ICN\d+|PIX|PXB|PHB|NODE|SYS)\b", re.MULTILINE), "ppu-smi (T-Head)"),
 )
 
 # Other questions to nvidia-smi. The first match wins, so the narrower pattern stands first.
 _OTHER_ANSWERS: Final = (
-    (re.compile(r"The GPUs that have an affinity with CPU (?P<cpu>\d+) are:[ \t\n]*(?P<gpus>[\d, ]*)"), "nvidia-smi topo -c {cpu} (the GPUs near CPU {cpu}: {gpus})"),
+    (
+        re.compile(r"The GPUs that have an affinity with CPU (?P<cpu>\d+) are:[ \t\n]*(?P<gpus>[\d, ]*)"),
+        "nvidia-smi topo -c {cpu} (the GPUs near CPU {cpu}: {gpus})",
+    ),
     (re.compile(r"The GPUs that (?:are connected|have)", re.IGNORECASE), "nvidia-smi topo -n"),
     (re.compile(r"Device \d+ is connected to device \d+", re.IGNORECASE), "nvidia-smi topo -p"),
     (re.compile(r"<nvidia_smi_log|nvsmi_device_v\d+\.dtd"), "nvidia-smi -q -x"),

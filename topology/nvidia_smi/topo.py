@@ -29,12 +29,12 @@ _PCI_ONLY: Final = re.compile(r"\btopo\s+(?:-mp|--matrix_pci)\b")
 
 
 def read_topology(text: str) -> LinkMatrix:
-    """Read the link matrix of one machine.
+    r"""Read the link matrix of one machine.
 
     GPUs and NICs stand in the order of the header, indices come from the labels; affinity cells are verbatim, None where blank or without a column.
     A truncated or damaged matrix gives what is certain, with warnings. Raises NvidiaSmiError, its ``kind`` telling which way the text fails.
 
-    >>> read_topology("\\tGPU0\\tGPU1\\tCPU Affinity\\nGPU0\\t X \\tNV4\\t0-23\\nGPU1\\tNV4\\t X \\t0-23\\n").between(0, 1).text
+    >>> read_topology("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-23\nGPU1\tNV4\t X \t0-23\n").between(0, 1).text
     'NV4'
     """
     lines = plain_lines(text)
@@ -105,11 +105,11 @@ class _Reading:
     columns: dict[str, int]
 
     def cell(self, row: str, column: str) -> LinkCode | None:
-        """The code in one row and column, None where it was not printed or cannot be read."""
+        """Return the code in one row and column, None where it was not printed or cannot be read."""
         return self.rows[row].codes[self.columns[column]] if row in self.rows and row != column else None
 
     def nic_cell(self, gpu: str, nic: str) -> LinkCode | None:
-        """The link between a GPU and a NIC, from the row of either one; the weaker where they differ."""
+        """Return the link between a GPU and a NIC, from the row of either one; the weaker where they differ."""
         here, there = self.cell(gpu, nic), self.cell(nic, gpu)
         return weaker(here, there) if here and there else here or there
 

@@ -48,6 +48,16 @@ def number_or_none(text: str | None) -> int | None:
     return int(match["number"]) if match else None
 
 
+def mig_mode_or_none(text: str | None) -> str | None:
+    """Return `Enabled`, `Disabled`, or `N/A` for a GPU that cannot be partitioned; None where the tool does not tell.
+
+    >>> mig_mode_or_none("[N/A]"), mig_mode_or_none("[Unknown Error]")
+    ('N/A', None)
+    """
+    value = text.strip().strip("[]") if text else ""
+    return "N/A" if value in ("N/A", "Not Supported") else text_or_none(value)
+
+
 def tells_of_a_lost_gpu(text: str) -> bool:
     """Tell whether a cell says that its GPU no longer answers.
 

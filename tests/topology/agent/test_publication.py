@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.sample_machines import DGX1V, MESH, NVSWITCH, PCIE, SAMPLE_MACHINES, SampleMachine, sample
+from extender.sample_machines import DGX1V, MESH, NVSWITCH, SAMPLE_MACHINES, SampleMachine, sample
 from topology.agent.publication import Facts, as_yaml, publication
 from topology.api import GPUTopology, read_gputopology
 from topology.errors import TopologyError
@@ -17,6 +17,7 @@ from topology.links import LinkCode
 from topology.matrix import GpuRow, LinkMatrix, NicColumn, from_codes
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 987654, tzinfo=UTC)
+PHB_PAIR = from_codes([["X", "PHB"], ["PHB", "X"]])
 
 
 def test_a_machine_of_which_everything_is_known_is_published_in_full() -> None:
@@ -54,7 +55,7 @@ def test_nvlink_in_one_word(kind: str, said: str) -> None:
 
 
 def test_nvlink_codes_are_sorted_by_number() -> None:
-    matrix = from_codes(["X NV12 NV4".split(), "NV12 X NV4".split(), "NV4 NV4 X".split()])
+    matrix = from_codes([["X", "NV12", "NV4"], ["NV12", "X", "NV4"], ["NV4", "NV4", "X"]])
     assert publication("node-a", Facts(bare(3), matrix), NOW).spec.nvlink == "NV4,NV12"
 
 
@@ -69,7 +70,7 @@ def test_nvlink_codes_are_sorted_by_number() -> None:
 )
 def test_common_model(models: list[str | None], said: str | None) -> None:
     gpus = tuple(replace(gpu, model=model) for gpu, model in zip(bare(2).gpus, models, strict=True))
-    assert publication("node-a", Facts(Inventory(gpus), from_codes(["X PHB".split(), "PHB X".split()])), NOW).spec.model == said
+    assert publication("node-a", Facts(Inventory(gpus), PHB_PAIR), NOW).spec.model == said
 
 
 def test_a_lost_gpu_of_known_identity_is_published_as_unhealthy_beside_the_others() -> None:
@@ -140,7 +141,7 @@ def test_warnings_of_the_readers_become_notes_once_each() -> None:
 )
 def test_a_fallback_says_that_nvlink_was_not_seen(nvlinks: int | None, said: str) -> None:
     inventory = Inventory(tuple(replace(gpu, nvlinks=nvlinks) for gpu in bare(2).gpus))
-    topology = publication("node-a", Facts(inventory, from_codes(["X PHB".split(), "PHB X".split()]), fallback="why"), NOW)
+    topology = publication("node-a", Facts(inventory, PHB_PAIR, fallback="why"), NOW)
     assert topology.spec.nvlink == said
     assert topology.spec.source.model_dump() == {"kind": "sysfs", "quality": "fallback", "notes": ("why",)}
     assert condition(topology, "LinksKnown") == ("False", "NVLinkUnseen")
@@ -183,8 +184,8 @@ def test_a_working_gpu_that_nobody_could_be_given_is_an_error(gpu: Gpu, said: st
 
 def test_two_gpus_of_one_uuid_are_an_error() -> None:
     gpus = (bare(1).gpus[0], replace(bare(1).gpus[0], index=1))
-    with pytest.raises(TopologyError, match="holds uuid GPU-.* twice"):
-        publication("node-a", Facts(Inventory(gpus), from_codes(["X PHB".split(), "PHB X".split()])), NOW)
+    with pytest.raises(TopologyError, match=r"holds uuid GPU-.* twice"):
+        publication("node-a", Facts(Inventory(gpus), PHB_PAIR), NOW)
 
 
 def test_more_gpus_than_the_tables_hold_are_an_error() -> None:
@@ -195,7 +196,7 @@ def test_more_gpus_than_the_tables_hold_are_an_error() -> None:
 
 
 def test_a_node_whose_only_gpu_is_lost_has_nothing_to_publish() -> None:
-    with pytest.raises(TopologyError, match="node node-a has no GPU that can be published: a GPU at 00000000:3B:00.0 is lost"):
+    with pytest.raises(TopologyError, match=r"node node-a has no GPU that can be published: a GPU at 00000000:3B:00\.0 is lost"):
         publication("node-a", Facts(Inventory((Gpu(bus_id="00000000:3B:00.0", lost=True),)), LinkMatrix((), (), (), ())), NOW)
 
 
@@ -228,8 +229,7 @@ def test_any_facts_give_a_readable_object_or_a_sentence(gpus: list[Gpu], machine
     """Whatever was found: an object that reads back from its YAML, in which no GPU with an identity is missing, or a TopologyError."""
     try:
         topology = publication("node-a", Facts(Inventory(tuple(gpus)), facts(machine).matrix, fallback), NOW)
-    except TopologyError as error:
-        assert str(error)
+    except TopologyError:
         return
     assert read_gputopology(yaml.safe_load(as_yaml(topology))) == topology
     left_out = [note for note in topology.spec.source.notes if note.endswith("it is left out") and "is lost" in note]

@@ -110,7 +110,7 @@ def test_tables_of_an_irregular_machine_equal_brute_force(machine: Machine):
 
 
 def check_choice(machine: Machine, mask: int, k: int, *, careful: bool) -> None:
-    """The chosen set is within 1 percent of the best (if that counts), and no other such set leaves a remainder of more worth."""
+    """Check that the chosen set is within 1 percent of the best (if that counts) and that no other such set leaves a remainder of more worth."""
     kind, oracle = class_of(machine), oracle_of(machine)
     chosen = kind.best_set(mask, k, careful=careful)
     competing = oracle.subsets(gpus_in(mask), k)
@@ -167,7 +167,7 @@ def test_a_set_has_the_bandwidth_that_the_table_promised_for_its_mask(machine: M
 
 
 def renumbered(mask: int, order: list[int]) -> int:
-    """The mask in the numbering before `relabelled`."""
+    """Return the mask in the numbering before `relabelled`."""
     return bits(frozenset(order[i] for i in members(mask)))
 
 
@@ -331,7 +331,7 @@ def test_a_question_that_makes_no_sense_is_our_bug(ask: Callable[[TopologyClass]
 def test_sets_come_best_first_and_then_by_what_they_leave():
     kind = class_of(BRIDGES_8)
     found = kind.sets(0b00111111, 2)
-    assert [members(mask) for mask in found[:3]] == [(0, 1), (2, 3), (4, 5)]
+    assert [members(mask) for mask in found[:3]] == [(4, 5), (0, 1), (2, 3)], "4-5 has lost its neighbours, the others are a whole socket"
     assert len(found) == 15
     keys = [(kind.bandwidth[mask], kind.worth[0b00111111 & ~mask]) for mask in found]
     assert keys == sorted(keys, reverse=True)

@@ -1,0 +1,58 @@
+# Every target does its own set-up. Needed beforehand: Python 3.11 or later, and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: help demo test lint format bench lock clean
+
+help:
+	@echo "make demo    place a stream of GPU pods on a sample cluster, beside plain counting"
+	@echo "make test    all tests"
+	@echo "make lint    style, types, layers"
+	@echo "make format  rewrite the code in the project's style"
+	@echo "make bench   timings, written to bench/results"
+
+# What running needs. The editable install makes the command from the checkout itself.
+$(VENV)/run.stamp: requirements/run.lock pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than Python 3.11; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV) || { echo "make: $(PYTHON) -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(PIP) install --require-hashes -r requirements/run.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# What developing needs on top.
+$(VENV)/dev.stamp: requirements/dev.lock $(VENV)/run.stamp
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
+
+demo: $(VENV)/run.stamp
+	@$(BIN)/linkwise demo
+
+test: $(VENV)/dev.stamp
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.stamp
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/interrogate --quiet extender topology
+	@$(BIN)/python scripts/largest.py
+
+format: $(VENV)/dev.stamp
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/dev.stamp
+	@$(BIN)/python -m bench.decision_latency
+	@$(BIN)/python -m bench.topology_classes
+
+# The lock files follow pyproject.toml; run this after changing a dependency.
+lock:
+	@$(BIN)/python -m pip --quiet install 'uv>=0.8,<1'
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra build -o requirements/run.lock pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra dev -o requirements/dev.lock pyproject.toml
+
+clean:
+	@rm -rf $(VENV)

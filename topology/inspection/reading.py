@@ -1,0 +1,86 @@
+"""From one text to one `Report`: read the matrix, compute links and sets, collect every warning on the way.
+
+Called by `topology.cli` once an input. An input that cannot be read is a report too, with the error in it, so that many files can be looked at in one
+call and none stops the others.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from topology.errors import NvidiaSmiError, NvidiaSmiFailure
+from topology.inspection.machine import Machine, machine_of
+from topology.inspection.report import Problem, Report, ReportedLink, ReportedSet
+from topology.inventory import Inventory
+from topology.matrix import LinkMatrix
+from topology.nvidia_smi import read_topology
+from topology.topology_class import TopologyClass, members
+
+WhichSets = Literal["best", "all"]
+
+
+def inspect(source: str, text: str, inventory: Inventory | None = None, sets: WhichSets = "best") -> Report:
+    """Return what the text says about a machine; never raises for what the text holds.
+
+    ``source`` names the input. ``inventory`` adds models, memory and slots by GPU index. ``sets``: the best set of every size, or every set of two or more.
+    """
+    try:
+        matrix = read_topology(text)
+    except NvidiaSmiError as error:
+        return unreadable(source, str(error), error.kind)
+    machine = machine_of(matrix, inventory)
+    return Report(
+        source=source,
+        machine=machine,
+        links=tuple(_links(machine)),
+        sets=tuple(_sets(machine.sets, matrix, sets)) if machine.sets else (),
+        warnings=tuple(dict.fromkeys(_warnings(machine))),
+    )
+
+
+def unreadable(source: str, message: str, kind: NvidiaSmiFailure = NvidiaSmiFailure.UNKNOWN) -> Report:
+    """Return the report of an input that could not be read."""
+    return Report(source, None, error=Problem(str(kind), message))
+
+
+def _links(machine: Machine) -> Iterator[ReportedLink]:
+    matrix, rates = machine.matrix, machine.rates
+    for i, j, code in matrix.pairs():
+        rate = rates.gpus.get((i, j))
+        yield ReportedLink(matrix.gpus[i].label, matrix.gpus[j].label, code.text if code else None, rate.gb_per_s if rate else None)
+    for i, gpu in enumerate(matrix.gpus):
+        for k, nic in enumerate(matrix.nics):
+            cell, rate = matrix.nic_cells[i][k], rates.nics.get((i, k))
+            yield ReportedLink(gpu.label, nic.label, cell.text if cell else None, rate.gb_per_s if rate else None)
+
+
+def _sets(tables: TopologyClass, matrix: LinkMatrix, which: WhichSets) -> Iterator[ReportedSet]:
+    everything = (1 << tables.size) - 1
+    for k in range(2, tables.size + 1):
+        if which == "best":
+            best = tables.best_set(everything, k)
+            masks = [best.mask] if best else []
+        else:
+            masks = [int(mask) for mask in tables.sets(everything, k)]
+        for mask in masks:
+            positions = members(mask)
+            gpus = tuple(matrix.gpus[at].index for at in positions)
+            yield ReportedSet(positions, gpus, float(tables.bandwidth[mask]), tables.worst_code(mask))
+
+
+def _warnings(machine: Machine) -> Iterator[str]:
+    matrix, inventory = machine.matrix, machine.inventory
+    yield from matrix.warnings
+    unprinted = [
+        f"{gpu.label} and {nic.label}" for i, gpu in enumerate(matrix.gpus) for k, nic in enumerate(matrix.nics) if matrix.nic_cells[i][k] is None
+    ]
+    if unprinted:
+        more = f" and {len(unprinted) - 1} more pairs" if len(unprinted) > 1 else ""
+        yield f"no link is known between {unprinted[0]}{more}: no cell can be read"
+    if inventory is not None:
+        yield from inventory.warnings
+        strangers = [gpu.label for gpu in matrix.gpus if inventory.by_index(gpu.index) is None]
+        if strangers:
+            yield f"the inventory does not list {', '.join(strangers)}; model, memory and slot stay unknown there"
+    yield from machine.links.assumptions
+    if machine.no_sets:
+        yield f"no sets of GPUs: {machine.no_sets}"
