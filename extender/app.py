@@ -172,9 +172,15 @@ def _count(cluster: Cluster, metrics: Metrics) -> None:
 
 def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, list[str]]:
     """Return an app over a snapshot, and sentences about what in it could not be read."""
+    app, _, problems = embedded(snapshot, settings, bindings_file)
+    return app, problems
+
+
+def embedded(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, SnapshotCluster, list[str]]:
+    """Return what `from_snapshot` does and the stored objects behind it, for a caller that plays the rest of the cluster: touch them on the app's loop only."""
     cluster = Cluster(settings.whole_gpu_resource, time.monotonic)
     source = SnapshotCluster(snapshot, cluster, bindings_file)
     problems = source.feed()
     metrics = Metrics()
     verbs = Verbs(cluster, source, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)))
-    return make_app(verbs, source, metrics, settings), problems
+    return make_app(verbs, source, metrics, settings), source, problems

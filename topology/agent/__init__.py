@@ -35,13 +35,14 @@ NO_GPUS: Final = 3
 def once(
     node_name: str,
     nvidia_smi: str | None = None,
-    sysfs_root: Path = SYSFS_ROOT,
-    timeout_s: float = TIMEOUT_S,
+    sysfs_root: Path | None = None,
+    timeout_s: float | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> str:
     """Return the GPUTopology that would be published for this node, as YAML.
 
-    ``nvidia_smi`` is its path (None: found on PATH), ``timeout_s`` the seconds that one call of it may take. Raises NvidiaSmiError, TopologyError or
+    ``nvidia_smi`` is its path (default: found on PATH), ``sysfs_root`` where the node's sysfs is (/sys), ``timeout_s`` how many seconds one call of
+    nvidia-smi may take (20); None leaves each to the environment (`LINKWISE_AGENT_…`) or its default. Raises NvidiaSmiError, TopologyError or
     InputError with a sentence; `exit_status` says what a command makes of it.
     """
     return as_yaml(probe(agent_settings(node_name, nvidia_smi, sysfs_root, timeout_s), clock))

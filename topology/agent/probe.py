@@ -73,6 +73,7 @@ def _inventory(smi: NvidiaSmi) -> Inventory:
     try:
         listed = _answer(smi, read_list, "-L")
     except NvidiaSmiError as error:
+        failures.append(error)
         listed = Inventory(warnings=(f"nvidia-smi -L failed: {error}",))
     merged = queried.merged(listed)
     if not merged.gpus:
@@ -118,5 +119,6 @@ def _fallback(inventory: Inventory, settings: AgentSettings, error: InputError) 
 
 
 def _active_nvlinks(gpus: list[Gpu]) -> str:
-    active = [f"{gpu.nvlinks} on GPU {gpu.index}" for gpu in gpus if gpu.nvlinks]
-    return f"; nvidia-smi nvlink -s shows active NVLinks ({', '.join(active)}), but which GPUs they join is unknown" if active else ""
+    counts = sorted({gpu.nvlinks for gpu in gpus if gpu.nvlinks}, reverse=True)
+    active = [f"{count} on GPU {', '.join(str(gpu.index) for gpu in gpus if gpu.nvlinks == count)}" for count in counts]
+    return f"; nvidia-smi nvlink -s shows active NVLinks ({'; '.join(active)}), but which GPUs they join is unknown" if active else ""

@@ -38,7 +38,7 @@ GPUS_HEALTHY: Final = "GPUsHealthy"  # no GPU is lost
 
 _LOST: Final = "the driver reports this GPU as lost; it needs a reset or a reboot"
 _UUID: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # documentation elides it as GPU-…
-_NOT_TOLD: Final = frozenset({None, "", "N/A"})
+_NOT_TOLD: Final = frozenset({None, "", "N/A"})  # N/A as the MIG mode of a model that has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _gpu_spec(one: _Found, matrix: LinkMatrix) -> GpuSpec:
         cpus=gpu.cpus if cpus in _NOT_TOLD else cpus,
         pcie=PcieSlot(generation=gpu.pcie_generation, width=gpu.pcie_width),
         nvlinks=gpu.nvlinks,
-        mig_mode=gpu.mig_mode,
+        mig_mode=None if gpu.mig_mode in _NOT_TOLD else gpu.mig_mode,
     )
 
 

@@ -57,11 +57,11 @@ class NvidiaSmi:
 
 
 def find_nvidia_smi(path: str | None, timeout_s: float) -> NvidiaSmi:
-    """Return the nvidia-smi at ``path``, or the one on PATH for None; raises NvidiaSmiError of kind not_found."""
+    """Return the nvidia-smi at ``path``, or the one on PATH without a path; raises NvidiaSmiError of kind not_found."""
     found = shutil.which(path or "nvidia-smi")
     if found is not None:
         return NvidiaSmi(found, timeout_s)
-    if path is None:
+    if not path:
         raise NvidiaSmiError(
             NvidiaSmiFailure.NOT_FOUND, "nvidia-smi is not on PATH: this node has no NVIDIA driver, or its tools are not mounted here"
         )

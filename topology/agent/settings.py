@@ -5,7 +5,7 @@ Read once at start-up, frozen afterwards. `topology.agent.probe` gets the object
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -32,11 +32,15 @@ class AgentSettings(BaseSettings):
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="how long one call of nvidia-smi may take")] = TIMEOUT_S
 
 
-def agent_settings(node_name: str, nvidia_smi: str | None, sysfs_root: Path, timeout_s: float) -> AgentSettings:
-    """Return settings from the options of a command; raises InputError with a sentence for a value that cannot be."""
+def agent_settings(node_name: str, nvidia_smi: str | None = None, sysfs_root: Path | None = None, timeout_s: float | None = None) -> AgentSettings:
+    """Return settings from the options of a command; None leaves a value to the environment, or to the default.
+
+    Raises InputError with a sentence for a value that cannot be.
+    """
     if not _NODE_NAME.fullmatch(node_name):
         raise InputError(f"node name {node_name!r} is not one of Kubernetes; accepted: lower-case letters, digits, - and .")
+    options: dict[str, Any] = {"nvidia_smi": nvidia_smi, "sysfs_root": sysfs_root, "timeout_s": timeout_s}
     try:
-        return AgentSettings(node_name=node_name, nvidia_smi=nvidia_smi, sysfs_root=sysfs_root, timeout_s=timeout_s)
+        return AgentSettings(node_name=node_name, **{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
         raise InputError(f"agent settings: {first_problem(error)}") from error

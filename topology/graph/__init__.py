@@ -5,10 +5,23 @@
 What a set of GPUs gets over these links is `collective`'s business, which stands above.
 """
 
-from topology.graph.devices import LinkRates, machine_graph
+from topology.graph.devices import LinkRates, MachineGraph, machine_graph
 from topology.graph.dot import to_dot
-from topology.graph.drawing import Marks, draw_machine
+from topology.graph.drawing import Marks, Words, draw_machine, machine_title
 from topology.graph.sheet import Panel, side_by_side, standalone
 from topology.graph.svg import Fragment
 
-__all__ = ["Fragment", "LinkRates", "Marks", "Panel", "draw_machine", "machine_graph", "side_by_side", "standalone", "to_dot"]
+__all__ = [
+    "Fragment",
+    "LinkRates",
+    "MachineGraph",
+    "Marks",
+    "Panel",
+    "Words",
+    "draw_machine",
+    "machine_graph",
+    "machine_title",
+    "side_by_side",
+    "standalone",
+    "to_dot",
+]

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-import networkx as nx
-
+from topology.graph.devices import MachineGraph
 from topology.graph.pcie_tree import components, gpu_labels
 from topology.links import Distance
 
@@ -56,14 +55,14 @@ class NicCluster:
     code: str | None
 
 
-def arrange(graph: "nx.Graph[str]") -> Arrangement:
+def arrange(graph: MachineGraph) -> Arrangement:
     """Return rows of NUMA nodes for a machine of any size."""
     plan = _rows(graph, _parts(graph))
     held_by_nvlink = len(set(components(graph, Distance.NVLINK).values())) == 1
     return _untangled(graph, plan) if held_by_nvlink and len(plan.rows) == 2 else plan
 
 
-def _rows(graph: "nx.Graph[str]", parts: list[Part]) -> Arrangement:
+def _rows(graph: MachineGraph, parts: list[Part]) -> Arrangement:
     count = sum(len(part.gpus) for part in parts)
     if count <= ONE_ROW:
         return Arrangement((tuple(parts),), shared=False)
@@ -75,7 +74,7 @@ def _rows(graph: "nx.Graph[str]", parts: list[Part]) -> Arrangement:
     return Arrangement((tuple(parts[:cut]), tuple(parts[cut:])), shared=False)
 
 
-def _halfway(graph: "nx.Graph[str]", gpus: tuple[str, ...]) -> int:
+def _halfway(graph: MachineGraph, gpus: tuple[str, ...]) -> int:
     """Return where to cut one NUMA node into two rows: near the middle, tearing as few PCIe components apart as possible."""
     middle = (len(gpus) + 1) // 2
     nearest = [components(graph, distance) for distance in reversed(_NEAREST_LAST)]
@@ -86,7 +85,7 @@ def _halfway(graph: "nx.Graph[str]", gpus: tuple[str, ...]) -> int:
     return min((cut for cut in (middle - 1, middle, middle + 1) if 0 < cut < len(gpus)), key=torn)
 
 
-def _untangled(graph: "nx.Graph[str]", plan: Arrangement) -> Arrangement:
+def _untangled(graph: MachineGraph, plan: Arrangement) -> Arrangement:
     """Order the lower row by where its NVLinks come from, if that makes fewer of them cross; a cube mesh then shows its straight edges.
 
     Only for machines that NVLink holds together: elsewhere the PCIe brackets need the order that they have.
@@ -102,7 +101,7 @@ def _untangled(graph: "nx.Graph[str]", plan: Arrangement) -> Arrangement:
     return changed if _crossings(graph, changed) < _crossings(graph, plan) else plan
 
 
-def _crossings(graph: "nx.Graph[str]", plan: Arrangement) -> int:
+def _crossings(graph: MachineGraph, plan: Arrangement) -> int:
     seats, rows = plan.seat_of(), plan.row_of()
     lines = [
         (seats[a], seats[b]) if rows[a] == 0 else (seats[b], seats[a])
@@ -112,7 +111,7 @@ def _crossings(graph: "nx.Graph[str]", plan: Arrangement) -> int:
     return sum(1 for one, other in combinations(lines, 2) if (one[0] - other[0]) * (one[1] - other[1]) < 0)
 
 
-def _parts(graph: "nx.Graph[str]") -> list[Part]:
+def _parts(graph: MachineGraph) -> list[Part]:
     by_numa: dict[str | None, list[str]] = {}
     for label in sorted(gpu_labels(graph), key=_neighbours_first(graph)):
         by_numa.setdefault(_told(graph.nodes[label]["numa"]), []).append(label)
@@ -127,14 +126,14 @@ def _told(cell: str | None) -> str | None:
     return None if cell in (None, "", "N/A") else cell
 
 
-def _neighbours_first(graph: "nx.Graph[str]") -> "Callable[[str], tuple[int, ...]]":
+def _neighbours_first(graph: MachineGraph) -> "Callable[[str], tuple[int, ...]]":
     """Return a sort key: matrix order, but GPUs that are near each other are not torn apart."""
     position = {label: at for at, label in enumerate(gpu_labels(graph))}
     levels = [components(graph, distance) for distance in _NEAREST_LAST]
     return lambda label: (*(position[level[label][0]] for level in levels), position[label])
 
 
-def nic_clusters(graph: "nx.Graph[str]") -> list[NicCluster]:
+def nic_clusters(graph: MachineGraph) -> list[NicCluster]:
     """Return the NICs by nearest GPUs, in the order of the matrix."""
     found: dict[tuple[tuple[str, ...], str | None], list[str]] = {}
     for label, data in graph.nodes(data=True):
@@ -143,7 +142,7 @@ def nic_clusters(graph: "nx.Graph[str]") -> list[NicCluster]:
     return [NicCluster(tuple(nics), gpus, code) for (gpus, code), nics in found.items()]
 
 
-def _nearest(graph: "nx.Graph[str]", nic: str) -> tuple[tuple[str, ...], str | None]:
+def _nearest(graph: MachineGraph, nic: str) -> tuple[tuple[str, ...], str | None]:
     links = {gpu: graph.edges[gpu, nic] for gpu in gpu_labels(graph) if graph.has_edge(gpu, nic)}
     if not links:
         return (), None

@@ -8,13 +8,15 @@ this stands above the graph. Attributes of a vertex: ``kind`` ("gpu" or "nic"), 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import networkx as nx
 
 from topology.inventory import Inventory
 from topology.links import LinkCode, Rate
 from topology.matrix import LinkMatrix
+
+MachineGraph: TypeAlias = "nx.Graph[str]"  # the vertices are the labels of the matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class LinkRates:
     nvswitch: frozenset[int] = frozenset()
 
 
-def machine_graph(matrix: LinkMatrix, inventory: Inventory | None, rates: LinkRates) -> "nx.Graph[str]":
+def machine_graph(matrix: LinkMatrix, inventory: Inventory | None, rates: LinkRates) -> MachineGraph:
     """Return the graph of the machine; a pair without a rate has ``gb_per_s`` None.
 
     >>> from topology.matrix import from_codes
@@ -57,7 +59,7 @@ def machine_graph(matrix: LinkMatrix, inventory: Inventory | None, rates: LinkRa
     return graph
 
 
-def _add_links(graph: "nx.Graph[str]", matrix: LinkMatrix, rates: LinkRates) -> None:
+def _add_links(graph: MachineGraph, matrix: LinkMatrix, rates: LinkRates) -> None:
     for i, j, code in matrix.pairs():
         if code is not None:
             graph.add_edge(matrix.gpus[i].label, matrix.gpus[j].label, **_link(code, rates.gpus.get((i, j))))

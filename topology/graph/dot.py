@@ -6,14 +6,13 @@ drawn: all of them would be a hedge. Nothing is lost by that: `inspect --output 
 
 from collections.abc import Iterator
 
-import networkx as nx
-
 from topology.graph import palette
 from topology.graph.arrangement import nic_clusters
+from topology.graph.devices import MachineGraph
 from topology.graph.pcie_tree import gpu_labels
 
 
-def to_dot(graph: "nx.Graph[str]", name: str = "machine") -> str:
+def to_dot(graph: MachineGraph, name: str = "machine") -> str:
     """Return the graph in graphviz's language, ending in a newline."""
     return "\n".join(["graph " + quoted(name) + " {", *(f"  {line}" for line in _statements(graph)), "}"]) + "\n"
 
@@ -24,10 +23,11 @@ def quoted(text: str) -> str:
     >>> print(quoted('a "b" \\ c'))
     "a \"b\" \\ c"
     """
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "") + '"'
+    lines = ["".join(letter if letter.isprintable() else "?" for letter in line) for line in text.split("\n")]
+    return '"' + "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines) + '"'
 
 
-def _statements(graph: "nx.Graph[str]") -> Iterator[str]:
+def _statements(graph: MachineGraph) -> Iterator[str]:
     yield 'graph [fontname="Helvetica", overlap="false", splines="true"]'
     yield 'node [fontname="Helvetica", shape="box", style="rounded"]'
     yield 'edge [fontname="Helvetica", fontsize="10"]'
@@ -55,13 +55,13 @@ def _attributes(attributes: dict[str, str]) -> str:
     return ", ".join(f"{key}={quoted(value)}" for key, value in attributes.items())
 
 
-def _gpu_text(graph: "nx.Graph[str]", gpu: str) -> str:
+def _gpu_text(graph: MachineGraph, gpu: str) -> str:
     data = graph.nodes[gpu]
     memory = f"{data['memory_mib'] / 1024:.0f} GiB" if data["memory_mib"] else None
     return "\n".join(part for part in (gpu, data["model"], memory) if part)
 
 
-def _edges(graph: "nx.Graph[str]") -> Iterator[str]:
+def _edges(graph: MachineGraph) -> Iterator[str]:
     gpus = set(gpu_labels(graph))
     for a, b, data in graph.edges(data=True):
         if a in gpus and b in gpus:
@@ -79,7 +79,5 @@ def _edge(a: str, b: str, data: dict[str, object], colour: str) -> str:
         "color": colour,
         "penwidth": f"{palette.line_width(rate):.1f}",
         "style": "solid" if data["nvlinks"] else "dashed",
-        # Far GPUs are laid out far apart by neato and fdp: NVLink 1, SYS 6.
-        "len": str(1 + int(str(int(data["distance"])))) if isinstance(data["distance"], int) else "1",
     }
     return f"{quoted(a)} -- {quoted(b)} [{_attributes(attributes)}]"

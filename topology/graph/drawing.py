@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import networkx as nx
-
 from topology.graph import palette
-from topology.graph.columns import PADDING, header
+from topology.graph.columns import header
+from topology.graph.devices import MachineGraph
 from topology.graph.layout import Layout, PlacedBracket, PlacedCluster, PlacedPart, arc_height, layout
 from topology.graph.legend import draw_legend, least_width
 from topology.graph.nic_places import CHIP_TYPE, chip_name
@@ -40,9 +39,7 @@ class Words:
     subtitle: str = ""
 
 
-def draw_machine(
-    graph: "nx.Graph[str]", words: Words | None = None, marks: Marks | None = None, *, nics: bool = True, legend: bool = True
-) -> Fragment:
+def draw_machine(graph: MachineGraph, words: Words | None = None, marks: Marks | None = None, *, nics: bool = True, legend: bool = True) -> Fragment:
     """Draw the machine; with ``marks`` the chosen GPUs stand out and the links between them keep their strength."""
     words = words or Words()
     title = machine_title(graph) if words.title is None else words.title
@@ -63,7 +60,7 @@ def draw_machine(
     return Fragment(placed.width, height, body)
 
 
-def machine_title(graph: "nx.Graph[str]") -> str:
+def machine_title(graph: MachineGraph) -> str:
     """Return the GPUs in words: `8 × NVIDIA A100-SXM4-80GB`, or their number where no model is known."""
     models = Counter(graph.nodes[gpu]["model"] for gpu in gpu_labels(graph))
     if not models:
@@ -86,7 +83,7 @@ class _Strand:
 class _Painter:
     """Paints one placed machine; each method yields the elements of one layer."""
 
-    def __init__(self, graph: "nx.Graph[str]", placed: Layout, marks: Marks) -> None:
+    def __init__(self, graph: MachineGraph, placed: Layout, marks: Marks) -> None:
         self.graph = graph
         self.placed = placed
         self.marks = marks

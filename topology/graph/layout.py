@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import networkx as nx
-
 from topology.graph import nic_places
 from topology.graph.arrangement import Arrangement, NicCluster, Part, arrange, nic_clusters
 from topology.graph.bracket_levels import Band, Level, bracket_levels, steps
 from topology.graph.columns import GPU_GAP, GPU_WIDTH, PADDING, Columns, columns
+from topology.graph.devices import MachineGraph
 from topology.graph.nic_places import Grid, Shares
 from topology.graph.pcie_tree import Bracket, brackets
 from topology.graph.svg import Box
@@ -110,7 +109,7 @@ class _Bands:
         return max(self.arcs + sum(self.wired_heights()) + self.local_height(), 4.0) + self.header
 
 
-def layout(graph: "nx.Graph[str]", *, nics: bool, least_width: float = 0.0) -> Layout:
+def layout(graph: MachineGraph, *, nics: bool, least_width: float = 0.0) -> Layout:
     """Place every device of the machine; ``nics`` False leaves the NICs out; the result is at least ``least_width`` wide."""
     plan = arrange(graph)
     across = columns(plan, least_width)
@@ -138,7 +137,7 @@ def layout(graph: "nx.Graph[str]", *, nics: bool, least_width: float = 0.0) -> L
     )
 
 
-def _bands(graph: "nx.Graph[str]", plan: Arrangement, across: Columns, shares: Shares, row: int) -> _Bands:
+def _bands(graph: MachineGraph, plan: Arrangement, across: Columns, shares: Shares, row: int) -> _Bands:
     rows, seats = plan.row_of(), plan.seat_of()
     spans = [
         abs(seats[a] - seats[b])
@@ -182,7 +181,7 @@ class _Rows:
         return len(self.gpu_y) == 2
 
 
-def _stack(graph: "nx.Graph[str]", plan: Arrangement, levels: Sequence[Level], bands: Sequence[_Bands]) -> _Rows:
+def _stack(graph: MachineGraph, plan: Arrangement, levels: Sequence[Level], bands: Sequence[_Bands]) -> _Rows:
     inside = [PADDING + STEP * steps(levels, Band.INSIDE, row) for row in range(len(bands))]
     beyond = tuple(steps(levels, Band.BEYOND, row) for row in range(len(bands)))
     first = bands[0].height()
@@ -194,7 +193,7 @@ def _stack(graph: "nx.Graph[str]", plan: Arrangement, levels: Sequence[Level], b
     return _Rows((first, second), middle_top, middle_bottom, beyond, second + GPU_HEIGHT + bands[1].height())
 
 
-def _room(graph: "nx.Graph[str]", plan: Arrangement, beyond: Sequence[int], joint: int) -> float:
+def _room(graph: MachineGraph, plan: Arrangement, beyond: Sequence[int], joint: int) -> float:
     """Height of the middle of the machine."""
     two = len(plan.rows) == 2
     rows = plan.row_of()
@@ -244,7 +243,7 @@ def _local_clusters(bands: _Bands, row: int, gpu_y: float, parts: Sequence[Place
             offset += NOTE + one.height + NOTE_GAP
 
 
-def _far_clusters(graph: "nx.Graph[str]", far: Sequence[NicCluster], width: float, end: float) -> tuple[list[PlacedCluster], float]:
+def _far_clusters(graph: MachineGraph, far: Sequence[NicCluster], width: float, end: float) -> tuple[list[PlacedCluster], float]:
     placed = []
     for cluster in far:
         one = nic_places.grid(graph, cluster, width)
@@ -280,7 +279,7 @@ def _bracket_y(level: Level, levels: Sequence[Level], rows: _Rows) -> float:
     return (top + bottom) / 2 + (level.step - (count - 1) / 2) * STEP
 
 
-def _nvswitch(graph: "nx.Graph[str]", gpus: dict[str, Box], rows: _Rows) -> Box | None:
+def _nvswitch(graph: MachineGraph, gpus: dict[str, Box], rows: _Rows) -> Box | None:
     behind = [box for gpu, box in gpus.items() if graph.nodes[gpu]["nvswitch"]]
     if not behind:
         return None

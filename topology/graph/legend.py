@@ -4,9 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-import networkx as nx
-
 from topology.graph import palette
+from topology.graph.devices import MachineGraph
 from topology.graph.pcie_tree import gpu_labels
 from topology.graph.svg import Box, Fragment, Pen, line, rect, text, width_of
 from topology.links import LinkCode
@@ -26,7 +25,7 @@ class LinkClass:
     assumed: bool
 
 
-def link_classes(graph: "nx.Graph[str]") -> list[LinkClass]:
+def link_classes(graph: MachineGraph) -> list[LinkClass]:
     """Return the classes of links between GPUs, the strongest first."""
     gpus = set(gpu_labels(graph))
     found: dict[str, list[dict[str, object]]] = {}
@@ -42,7 +41,7 @@ def _link_class(code: LinkCode, links: list[dict[str, object]]) -> LinkClass:
     return LinkClass(code, len(links), (min(known), max(known)) if known else None, any(link["assumed"] for link in links))
 
 
-def least_width(graph: "nx.Graph[str]") -> float:
+def least_width(graph: MachineGraph) -> float:
     """Return the width that the legend needs at least, 0 where there is nothing to explain."""
     classes = link_classes(graph)
     wanted = [_SAMPLE + 8 + width_of(_words(one, drawn=False), palette.LEGEND.size) for one in classes]
@@ -51,7 +50,7 @@ def least_width(graph: "nx.Graph[str]") -> float:
     return max(wanted, default=0.0)
 
 
-def draw_legend(graph: "nx.Graph[str]", width: float, drawn: Collection[str]) -> Fragment:
+def draw_legend(graph: MachineGraph, width: float, drawn: Collection[str]) -> Fragment:
     """Draw the legend within ``width``; entries wrap into rows. ``drawn`` are the PCIe codes that the picture shows."""
     entries = [(_sample(one), _words(one, drawn=bool(one.code.nvlinks) or one.code.text in drawn)) for one in link_classes(graph)]
     has_nics = any(data["kind"] == "nic" for _, data in graph.nodes(data=True))

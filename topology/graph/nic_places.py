@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import networkx as nx
-
 from topology.graph.arrangement import Arrangement, NicCluster, Part
+from topology.graph.devices import MachineGraph
 from topology.graph.svg import Box, width_of
 from topology.links import Distance, LinkCode
 
@@ -64,12 +63,12 @@ def _deserves_wires(cluster: NicCluster, seats: Mapping[str, int]) -> bool:
     return seats[cluster.gpus[-1]] - seats[cluster.gpus[0]] < 2
 
 
-def chip_name(graph: "nx.Graph[str]", nic: str) -> str:
+def chip_name(graph: MachineGraph, nic: str) -> str:
     """Return what stands on the chip: the device's name where it is known, else the label of the matrix."""
     return graph.nodes[nic]["name"] or nic
 
 
-def grid(graph: "nx.Graph[str]", cluster: NicCluster, room: float) -> Grid:
+def grid(graph: MachineGraph, cluster: NicCluster, room: float) -> Grid:
     """Pack the chips of a cluster into rows no wider than ``room``, all chips as wide as the widest."""
     chip = max(width_of(chip_name(graph, nic), CHIP_TYPE) for nic in cluster.nics) + 10
     most = max(1, int((room - 2 * PADDING + CHIP_GAP) // (chip + CHIP_GAP)))

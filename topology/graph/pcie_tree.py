@@ -11,6 +11,7 @@ from itertools import combinations
 
 import networkx as nx
 
+from topology.graph.devices import MachineGraph
 from topology.links import Distance
 
 
@@ -36,13 +37,13 @@ def _gpus_of(part: "Bracket | tuple[str, ...]") -> tuple[str, ...]:
     return part.gpus() if isinstance(part, Bracket) else part
 
 
-def gpu_labels(graph: "nx.Graph[str]") -> list[str]:
+def gpu_labels(graph: MachineGraph) -> list[str]:
     """Labels of the GPUs in matrix order."""
     gpus = [(data["position"], label) for label, data in graph.nodes(data=True) if data["kind"] == "gpu"]
     return [label for _, label in sorted(gpus)]
 
 
-def components(graph: "nx.Graph[str]", within: Distance) -> dict[str, tuple[str, ...]]:
+def components(graph: MachineGraph, within: Distance) -> dict[str, tuple[str, ...]]:
     """Return for every GPU the GPUs that it reaches over links of at most that distance, itself included, in matrix order."""
     order = {label: position for position, label in enumerate(gpu_labels(graph))}
     near: nx.Graph[str] = nx.Graph()
@@ -55,7 +56,7 @@ def components(graph: "nx.Graph[str]", within: Distance) -> dict[str, tuple[str,
     return found
 
 
-def brackets(graph: "nx.Graph[str]") -> Iterator[Bracket]:
+def brackets(graph: MachineGraph) -> Iterator[Bracket]:
     """Yield every merging of components, nearest first; none where NVLink holds all GPUs together.
 
     >>> from topology.matrix import from_codes
@@ -81,7 +82,7 @@ def _distinct(groups: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(groups))
 
 
-def _bracket(graph: "nx.Graph[str]", distance: Distance, parts: tuple[Bracket | tuple[str, ...], ...]) -> Bracket:
+def _bracket(graph: MachineGraph, distance: Distance, parts: tuple[Bracket | tuple[str, ...], ...]) -> Bracket:
     links = [
         graph.edges[a, b]
         for one, other in combinations(parts, 2)

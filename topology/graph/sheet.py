@@ -7,10 +7,9 @@ the demo, which draws where one pod went by two ways of choosing.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from xml.sax.saxutils import escape
 
 from topology.graph import palette
-from topology.graph.svg import FONT, Box, Fragment, Paint, Type, moved, number, rect, text, width_of
+from topology.graph.svg import FONT, Box, Fragment, Type, escaped, moved, number, rect, text, width_of
 
 MARGIN: Final = 28.0
 BETWEEN: Final = 40.0
@@ -31,11 +30,12 @@ def standalone(fragment: Fragment, description: str = "GPU topology") -> str:
     """Return a whole SVG file with this drawing; ``description`` is read aloud by screen readers."""
     width, height = fragment.width + 2 * MARGIN, fragment.height + 2 * MARGIN
     ground = rect(Box(0.5, 0.5, width - 1, height - 1), palette.SHEET)
-    return (
+    svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}" height="{number(height)}" '
         f'viewBox="0 0 {number(width)} {number(height)}" font-family="{FONT}" role="img">'
-        f"<title>{escape(description)}</title>{ground}{moved(fragment.body, MARGIN, MARGIN)}</svg>\n"
+        f"<title>{escaped(description)}</title>{ground}{moved(fragment.body, MARGIN, MARGIN)}</svg>\n"
     )
+    return svg.replace("><", ">\n<")  # one element a line, so that two versions can be compared
 
 
 def side_by_side(panels: Sequence[Panel], title: str = "", foot: str = "") -> Fragment:
@@ -68,8 +68,3 @@ def _panel(panel: Panel, area: Box, scale: float) -> str:
         y += 22
         parts.append(text(area.middle, y, panel.note, Type(13, palette.INK_SOFT, anchor="middle")))
     return "".join(parts)
-
-
-def swatch(colour: str) -> str:
-    """Return a small square of that colour, for captions that explain one."""
-    return rect(Box(0, -11, 13, 13), Paint(colour, radius=3))

@@ -103,9 +103,14 @@ def element(name: str, attributes: dict[str, str | float | None], content: str =
     return f"<{opening}>{content}</{name}>" if content else f"<{opening}/>"
 
 
-def tooltip(text: str | None) -> str:
+def escaped(content: str) -> str:
+    """Return text for between two tags; what XML forbids (control characters, lone surrogates) becomes `?`."""
+    return escape("".join(letter if letter.isprintable() else "?" for letter in content))
+
+
+def tooltip(words: str | None) -> str:
     """Return the text that a viewer shows over the element it stands in."""
-    return f"<title>{escape(text)}</title>" if text else ""
+    return f"<title>{escaped(words)}</title>" if words else ""
 
 
 def rect(box: Box, paint: Paint, hint: str | None = None) -> str:
@@ -164,7 +169,7 @@ def text(x: float, y: float, content: str, how: Type) -> str:
             "text-anchor": None if how.anchor == "start" else how.anchor,
             "opacity": _opacity(how.opacity),
         },
-        escape(content),
+        escaped(content),
     )
 
 

@@ -7,11 +7,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import networkx as nx
-
 from topology.collective import MachineLinks, machine_links, matched_gpus, slot_of
 from topology.errors import TopologyError
-from topology.graph import LinkRates, machine_graph
+from topology.graph import LinkRates, MachineGraph, machine_graph
 from topology.inventory import Gpu, Inventory
 from topology.links import PCIE_LANE_GB_PER_S, Distance, LinkCode, Rate, nvlink_rate, pcie_rate
 from topology.matrix import LinkMatrix
@@ -30,7 +28,7 @@ class Machine:
     no_sets: str | None = None
 
     @cached_property
-    def graph(self) -> "nx.Graph[str]":
+    def graph(self) -> MachineGraph:
         """Devices and links as `topology.graph` describes them."""
         return machine_graph(self.matrix, self.inventory, self.rates)
 
@@ -65,7 +63,7 @@ def link_rates(matrix: LinkMatrix, gpus: tuple[Gpu, ...], links: MachineLinks) -
 
 
 def _nic_rates(cells: tuple[tuple[LinkCode | None, ...], ...], gpus: tuple[Gpu, ...]) -> dict[tuple[int, int], Rate]:
-    """A NIC's own slot is never told; the GPU's stands for both, as NICs for GPUs are built with the same."""
+    """Take the GPU's slot for both ends: the NIC's own is never told, and NICs for GPUs are built with the same."""
     return {
         (i, k): _path_rate(code.distance, (gpus[i],))
         for i, row in enumerate(cells)

@@ -1,7 +1,6 @@
 """A report as a picture: the whole machine as SVG, and as graphviz text. The drawing itself is `topology.graph`'s."""
 
-from topology.graph import draw_machine, standalone, to_dot
-from topology.graph.drawing import Words, machine_title
+from topology.graph import Words, draw_machine, machine_title, standalone, to_dot
 from topology.inspection.machine import Machine
 from topology.inspection.report import Report
 

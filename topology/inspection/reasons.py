@@ -23,21 +23,18 @@ def reason(machine: Machine, positions: Sequence[int], gb_per_s: float) -> str:
     links = machine.links
     if len(positions) == 2:
         return _pair(machine, positions[0], positions[1], gb_per_s)
-    if all(links.nvswitch[at] for at in positions):
-        return "NVSwitch: every GPU uses all its NVLinks in any set"
     nvlinks = links.nvlinks * links.nvlink_gb_per_s
     ring = best_ring(nvlinks, positions)
-    if ring is not None and gb_per_s >= ring.slowest:
-        a, b = ring.hop
-        return f"ring over NVLink, slowest hop {_named(machine, a, b)} {machine.matrix.between(a, b)}"
-    why = "no NVLink ring" if ring is None and nvlinks[np.ix_(list(positions), list(positions))].any() else ""
-    why = "faster than its NVLink ring" if ring is not None else why
+    if all(links.nvswitch[at] for at in positions) and ring is not None:
+        return _through_nvswitch(machine, ring, gb_per_s)
     over = best_ring(links.pcie_gb_per_s, positions)
-    if over is None:
-        return f"{why}: over PCIe" if why else "over PCIe"
-    a, b = over.hop
-    slowest = f"over PCIe, slowest hop {_named(machine, a, b)} {_path_code(machine, a, b)}"
-    return f"{why}: {slowest}" if why else slowest
+    if ring is not None and (over is None or gb_per_s > over.slowest or gb_per_s <= 2 * ring.slowest):
+        return f"NVLink ring, both ways; slowest {_hop(machine, ring, nvlink=True)}"
+    slowest = f", slowest {_hop(machine, over, nvlink=False)}" if over else ""
+    if ring is not None:
+        return f"over PCIe, faster than its NVLinks{slowest}"
+    some_nvlinks = bool(nvlinks[np.ix_(list(positions), list(positions))].any())
+    return f"no NVLink ring: PCIe{slowest}" if some_nvlinks else f"over PCIe{slowest}"
 
 
 def _pair(machine: Machine, a: int, b: int, gb_per_s: float) -> str:
@@ -51,23 +48,33 @@ def _pair(machine: Machine, a: int, b: int, gb_per_s: float) -> str:
     return f"{count} NVLink{'s' if count > 1 else ''} of {one:g} GB/s{over}"
 
 
-def _named(machine: Machine, a: int, b: int) -> str:
-    return f"{machine.matrix.gpus[a].label}-{machine.matrix.gpus[b].label}"
+def _through_nvswitch(machine: Machine, ring: "Ring", gb_per_s: float) -> str:
+    tables = machine.sets
+    if tables is not None and machine.links.nvswitch.all() and len(np.unique(tables.bandwidth[tables.bandwidth > 0])) == 1:
+        return f"NVSwitch: every set gets {gb_per_s:g} GB/s"
+    return f"through NVSwitch, slowest {_hop(machine, ring, nvlink=True)}"
+
+
+def _hop(machine: Machine, ring: "Ring", *, nvlink: bool) -> str:
+    """Name the slowest hop of a ring; of equal ones the first whose code was printed and not hidden by NVLinks."""
+    a, b = min(ring.slowest_hops, key=lambda pair: (bool(machine.links.nvlinks[pair]), pair))
+    code = machine.matrix.between(a, b) if nvlink else _path_code(machine, a, b)
+    return f"{machine.matrix.gpus[a].label}-{machine.matrix.gpus[b].label} {code}"
 
 
 def _path_code(machine: Machine, a: int, b: int) -> str:
-    """The printed code where it is a PCIe path; under NVLinks the distance that is assumed; SYS where nothing was printed."""
+    """Return the printed code of a PCIe path; under NVLinks the distance that is assumed; SYS where nothing was printed."""
     code = machine.matrix.between(a, b)
     return code.text if code is not None and not code.nvlinks else Distance(int(machine.links.pcie_distance[a, b])).name
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A ring and its slowest hop: the two positions and its GB/s, one direction."""
+    """A ring: positions in order, GB/s of its slowest hop (one direction), and every hop that is as slow, positions ascending."""
 
     order: tuple[int, ...]
-    hop: tuple[int, int]
     slowest: float
+    slowest_hops: tuple[tuple[int, int], ...]
 
 
 def best_ring(hops: NDArray[np.float64], positions: Sequence[int]) -> Ring | None:
@@ -75,16 +82,16 @@ def best_ring(hops: NDArray[np.float64], positions: Sequence[int]) -> Ring | Non
 
     ``hops`` (n, n): GB/s between two neighbours, 0.0 where they cannot be.
 
-    >>> best_ring(np.array([[0.0, 2, 1], [2, 0, 2], [1, 2, 0]]), (0, 1, 2)).hop
-    (0, 2)
+    >>> best_ring(np.array([[0.0, 2, 1], [2, 0, 2], [1, 2, 0]]), (0, 1, 2)).slowest_hops
+    ((0, 2),)
     """
     rates = sorted({float(hops[a, b]) for a, b in combinations(positions, 2)} - {0.0}, reverse=True)
     for least in rates:
         order = _ring(hops, positions, least)
         if order is not None:
-            pairs = [tuple(sorted(pair)) for pair in zip(order, (*order[1:], order[0]), strict=True)]
-            a, b = min(pairs, key=lambda pair: (hops[pair[0], pair[1]], pair))
-            return Ring(order, (a, b), float(hops[a, b]))
+            pairs = [(min(a, b), max(a, b)) for a, b in zip(order, (*order[1:], order[0]), strict=True)]
+            slowest = min(float(hops[pair]) for pair in pairs)
+            return Ring(order, slowest, tuple(sorted(pair for pair in pairs if hops[pair] == slowest)))
     return None
 
 

@@ -59,9 +59,7 @@ class Report:
             "gpus": [_gpu(gpu) for gpu in matrix.gpus] if matrix else [],
             "nics": [_nic(nic) for nic in matrix.nics] if matrix else [],
             "links": [{"a": link.a, "b": link.b, "type": link.code, "bandwidth": _rounded(link.gb_per_s)} for link in self.links],
-            "sets": [
-                {"size": len(one.gpus), "gpus": list(one.gpus), "bandwidth": _rounded(one.gb_per_s), "worst": one.worst} for one in self.sets
-            ],
+            "sets": [{"size": len(one.gpus), "gpus": list(one.gpus), "bandwidth": _rounded(one.gb_per_s), "worst": one.worst} for one in self.sets],
             "warnings": list(self.warnings),
             "error": {"kind": self.error.kind, "message": self.error.message} if self.error else None,
         }

@@ -48,4 +48,4 @@ def _is_table(text: str, *, is_alone: bool) -> bool:
         table = read_csv_table(text)
     except NvidiaSmiError:
         return False
-    return bool(table.columns) or (is_alone and bool(table.rows))
+    return is_alone or bool(table.columns)

@@ -126,7 +126,7 @@ def _by_sentence(text: str) -> NvidiaSmiError | None:
         if match:
             return NvidiaSmiError(
                 sentence.kind,
-                f'nvidia-smi says "{_said(text, flat, match)}": {sentence.meaning}',
+                f'nvidia-smi failed with "{_said(text, flat, match)}": {sentence.meaning}',
                 bus_id=_bus_id_near(flat, match),
             )
     return None

@@ -16,7 +16,7 @@ from topology.nvidia_smi.plain_text import DECOR, plain_lines
 from topology.nvidia_smi.unreadable import no_answer
 from topology.nvidia_smi.values import uuid_or_none
 
-_GPU_LINE: Final = re.compile(rf"{DECOR}GPU\s+(?P<index>\d{{1,9}}):\s*(?P<name>.*?)\s*(?:\(UUID:?\s*(?P<uuid>[^)]*)\)?.*)?")
+_GPU_LINE: Final = re.compile(rf"{DECOR}GPU\s+(?P<index>\d{{1,9}}):(?P<rest>.*)")
 _MIG_LINE: Final = re.compile(
     rf"{DECOR}MIG\s+(?P<profile>[0-9a-z.+]+)\s+Device\s+(?P<index>\d{{1,9}}):\s*(?:\(UUID:?\s*(?P<uuid>[^)]*)\)?.*)?", re.IGNORECASE
 )
@@ -36,7 +36,11 @@ class GpuLine:
 def gpu_line(line: str) -> GpuLine | None:
     """Return what a line like `GPU 0: NVIDIA A30 (UUID: GPU-…)` tells, None for any other line."""
     match = _GPU_LINE.fullmatch(line)
-    return GpuLine(int(match["index"]), match["name"] or None, uuid_or_none(match["uuid"]), match["uuid"]) if match else None
+    if match is None:
+        return None
+    name, has_uuid, rest = match["rest"].partition("(UUID")
+    said = rest.lstrip(":").split(")")[0].strip() if has_uuid else None
+    return GpuLine(int(match["index"]), name.strip() or None, uuid_or_none(said), said)
 
 
 def mig_line(line: str) -> MigInstance | None:

@@ -76,6 +76,7 @@ class Block:
     """One matrix of a text: a header and what follows it up to the next one."""
 
     header: Header
+    columns: dict[str, int]  # place of each label among the devices
     rows: dict[str, Row] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
@@ -115,7 +116,7 @@ def matrix_blocks(lines: Sequence[str], *, open_end: bool = False) -> list[Block
             continue
         header = header_of(line)
         if header is not None and not _is_bare_row(header, block):
-            blocks.append(Block(header))
+            blocks.append(Block(header, {label: k for k, label in enumerate(header.devices)}))
         elif block is not None:
             _take_other(block, line)
     return blocks
@@ -149,7 +150,7 @@ def _row(line: str, block: Block | None) -> Row | None:
     match = _GPU_ROW.match(line)
     if match is None and block is not None:
         match = _LABEL.match(line)
-        if match is None or match["label"] not in block.header.nic_labels:
+        if match is None or match["label"] not in block.columns:
             return None
     if match is None:
         return None
@@ -157,14 +158,13 @@ def _row(line: str, block: Block | None) -> Row | None:
     found = pieces(text, offset)
     if not any(piece.code or piece.is_self for piece in found):
         return None
-    devices = block.header.devices if block else ()
-    own = devices.index(match["label"]) if match["label"] in devices else -1
+    own = block.columns.get(match["label"], -1) if block else -1
     return Row(match["label"], own, match.start("label"), text, offset, tuple(found))
 
 
 def _is_bare_row(header: Header, block: Block | None) -> bool:
     # A row cut right after its label looks like the header of a machine with one GPU.
-    return block is not None and len(header.devices) == 1 and not header.affinities and header.devices[0] in block.header.devices
+    return block is not None and len(header.devices) == 1 and not header.affinities and header.devices[0] in block.columns
 
 
 def header_of(line: str) -> Header | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 # ESC[4m as a byte, in caret or backslash notation, or with the ESC byte lost: `[4mGPU0`. Only "m" (colours) is known to lose its ESC.
 _ESCAPES: Final = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|(?:\^\[|\\x1[bB]|\\u001[bB]|\\033|\\e|\u241b|\x9b)?\[\d*(?:;\d*)*m|\x1b"
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|(?:\^\[|\\x1[bB]|\\u001[bB]|\\033|\\e|\u241b|\x9b)?\[\d{1,3}(?:;\d{1,3})*m|\x1b"
 )
 _LINE_BREAKS: Final = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _TABLE_ROW: Final = re.compile(r"\s*\|.*\|\s*")

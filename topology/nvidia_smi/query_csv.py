@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from topology.errors import NvidiaSmiFailure
+from topology.errors import NvidiaSmiError, NvidiaSmiFailure
 from topology.inventory import Gpu, Inventory
 from topology.links import gpu_model
 from topology.nvidia_smi.failures import failure_in, shortened
@@ -57,6 +57,8 @@ _COLUMNS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
 _DRIVER: Final = "driver_version"
 _COLUMN_NAME: Final = re.compile(r"(?P<name>[a-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)(?:\s+\[[^\]]*\])?")
 _PLAIN_NAMES: Final = frozenset({*_COLUMNS, _DRIVER, "count", "serial", "timestamp", "pstate", "compute_cap", "compute_mode", "persistence_mode"})
+_COMMAND: Final = re.compile(r"--query-gpu[= ]\"?(?P<columns>[A-Za-z][\w.,]*)")
+_SAID_BY_TOOL: Final = re.compile(r"\[[^\]]+\]")
 _DRIVER_VERSION: Final = re.compile(r"\d{3}\.\d{1,3}\.\d{1,3}")  # two parts (466.63) could be watts
 _PRODUCT: Final = re.compile(r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|TITAN)\b.*")
 _WANTED: Final = "wanted: the output of `nvidia-smi --query-gpu=index,uuid,name,pci.bus_id,memory.total --format=csv`"
@@ -68,7 +70,7 @@ def read_csv_table(text: str) -> CsvTable:
     >>> read_csv_table("index, memory.total [MiB]\n0, 81920 MiB").columns
     ('index', 'memory.total')
     """
-    lines = [line.strip() for line in plain_lines(text) if line.strip()]
+    lines = [line.strip() for line in plain_lines(text) if line.strip() and not _COMMAND.search(line)]
     columns: tuple[str, ...] = ()
     rows: list[tuple[str, ...]] = []
     loose: list[str] = []
@@ -81,11 +83,18 @@ def read_csv_table(text: str) -> CsvTable:
             loose += [] if names else [line]
         else:
             rows.append(cells)
+    columns = columns or _asked_columns(text)
     width = len(columns) or _usual_width(rows)
-    if not width or (not columns and width == 1 and not _is_telling(rows)):
+    if not width or (not columns and not _is_telling(rows, width)):
         raise no_answer(text, _WANTED)
     loose += [", ".join(row) for row in rows if len(row) != width]
     return CsvTable(columns, tuple(row for row in rows if len(row) == width), tuple(loose))
+
+
+def _asked_columns(text: str) -> tuple[str, ...]:
+    """Return the columns that a copied command line asks for: with `noheader` it is all that names them."""
+    command = _COMMAND.search(text)
+    return tuple(command["columns"].split(",")) if command else ()
 
 
 def _header(cells: Sequence[str]) -> tuple[str, ...]:
@@ -104,9 +113,10 @@ def _usual_width(rows: Sequence[tuple[str, ...]]) -> int:
     return Counter(len(row) for row in rows).most_common(1)[0][0] if rows else 0
 
 
-def _is_telling(rows: Sequence[tuple[str, ...]]) -> bool:
-    """Whether rows of one cell without a header are a column that can be recognised, and not just any text."""
-    return any(_shape([row[0]]) is not None for row in rows)
+def _is_telling(rows: Sequence[tuple[str, ...]], width: int) -> bool:
+    """Whether rows without a header are a query's answer, and not any text with commas: one column is recognised, or the tool says `[N/A]`."""
+    whole = [row for row in rows if len(row) == width]
+    return any(_shape([row[k] for row in whole]) for k in range(width)) or any(_SAID_BY_TOOL.fullmatch(cell) for row in whole for cell in row)
 
 
 def read_query_csv(text: str) -> Inventory:
@@ -128,12 +138,20 @@ def read_query_csv(text: str) -> Inventory:
         warnings.append(warning)
         if lost is not None:
             _add(gpus, lost)
-    if not gpus and not table.columns:
-        warnings.append(f"no column of the table can be recognised; {_WANTED}")
+    if not gpus:
+        raise _no_gpu(table)
     versions = [
         cell for name, cells in zip(columns, zip(*table.rows, strict=True), strict=False) if name == _DRIVER for cell in cells if text_or_none(cell)
     ]
     return Inventory(tuple(gpus), versions[0] if versions else None, (*warnings, *about_repeated_indices(gpus)))
+
+
+def _no_gpu(table: CsvTable) -> NvidiaSmiError:
+    """Return the error for a table without a GPU: what the tool said instead of rows, else that there is none."""
+    said = next((failure for line in table.loose_lines if (failure := failure_in(line))), None)
+    if said is None and table.rows:
+        return NvidiaSmiError(NvidiaSmiFailure.UNKNOWN, f"no column of the table tells of a GPU; {_WANTED}")
+    return said or NvidiaSmiError(NvidiaSmiFailure.PARTIAL, f"the table has a header but no readable row; {_WANTED}, whole")
 
 
 def _guessed_columns(table: CsvTable, warnings: list[str]) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ def read_xml_log(text: str) -> XmlLog:
     body = text[start.start() : end + len(_END)] if end > start.start() else text[start.start() :]
     root = _parsed(body)
     gpus = root.findall("gpu")
+    if not gpus:
+        raise NvidiaSmiError(NvidiaSmiFailure.NO_DEVICES, f"the XML log describes no GPU; {_WANTED}, whole")
     schema = _SCHEMA.search(body)
     # The log has no index. It lists GPUs as `-L` does, so the place counts, but only where all of them are described.
     is_whole = number_or_none(root.findtext("attached_gpus")) == len(gpus)
@@ -100,8 +102,6 @@ def _warnings(root: Element, gpus: list[Element]) -> Iterator[str]:
     attached = number_or_none(root.findtext("attached_gpus"))
     if attached is not None and attached != len(gpus):
         yield f"the log says that {attached} GPUs are attached but describes {len(gpus)}"
-    if not gpus:
-        yield "the log describes no GPU"
     for index, gpu in enumerate(gpus):
         name = f"GPU {gpu.get('id', index)}"
         said = text_or_none(gpu.findtext("uuid"))

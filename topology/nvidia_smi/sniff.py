@@ -28,18 +28,18 @@ _VENDORS: Final = (
 _OTHER_ANSWERS: Final = (
     (
         re.compile(r"The GPUs that have an affinity with CPU (?P<cpu>\d+) are:[ \t\n]*(?P<gpus>[\d, ]*)"),
-        "nvidia-smi topo -c {cpu} (the GPUs near CPU {cpu}: {gpus})",
+        "`nvidia-smi topo -c {cpu}` (the GPUs near CPU {cpu}: {gpus})",
     ),
-    (re.compile(r"The GPUs that (?:are connected|have)", re.IGNORECASE), "nvidia-smi topo -n"),
-    (re.compile(r"Device \d+ is connected to device \d+", re.IGNORECASE), "nvidia-smi topo -p"),
-    (re.compile(r"<nvidia_smi_log|nvsmi_device_v\d+\.dtd"), "nvidia-smi -q -x"),
-    (re.compile(r"=+\s*NVSMI LOG\s*=+"), "nvidia-smi -q"),
-    (re.compile(r"^\|\s*NVIDIA-SMI\s+\d", re.MULTILINE), "nvidia-smi without arguments"),
-    (re.compile(r"^\|\s*GPU instance profiles", re.MULTILINE | re.IGNORECASE), "nvidia-smi mig -lgip"),
-    (re.compile(r"^\|\s*(?:GPU|Compute) instances", re.MULTILINE | re.IGNORECASE), "nvidia-smi mig -lgi or -lci"),
-    (re.compile(r"^[ \t]*Link \d+: |\b(?:nvlink information|support nvlink|nvlink queries)", re.MULTILINE | re.IGNORECASE), "nvidia-smi nvlink -s"),
-    (re.compile(r"^[ \t>#]*GPU \d+: ", re.MULTILINE), "nvidia-smi -L"),
-    (re.compile(r"\b(?:pci\.bus_id|memory\.total|driver_version|index, |uuid, |gpu_uuid|name, )"), "nvidia-smi --query-gpu"),
+    (re.compile(r"The GPUs that (?:are connected|have)", re.IGNORECASE), "`nvidia-smi topo -n`"),
+    (re.compile(r"Device \d+ is connected to device \d+", re.IGNORECASE), "`nvidia-smi topo -p`"),
+    (re.compile(r"<nvidia_smi_log|nvsmi_device_v\d+\.dtd"), "`nvidia-smi -q -x`"),
+    (re.compile(r"=+\s*NVSMI LOG\s*=+"), "`nvidia-smi -q`"),
+    (re.compile(r"^[|\t ]*NVIDIA-SMI[ \t]+\d", re.MULTILINE), "`nvidia-smi` without arguments"),
+    (re.compile(r"^[|\t ]*GPU instance profiles", re.MULTILINE | re.IGNORECASE), "`nvidia-smi mig -lgip`"),
+    (re.compile(r"^(?:[|\t ]*|No )(?:GPU|Compute) instances", re.MULTILINE | re.IGNORECASE), "`nvidia-smi mig -lgi` or `-lci`"),
+    (re.compile(r"^[ \t]*Link \d+: |\b(?:nvlink information|support nvlink|nvlink queries)", re.MULTILINE | re.IGNORECASE), "`nvidia-smi nvlink -s`"),
+    (re.compile(r"^[ \t>#]*GPU \d+: ", re.MULTILINE), "`nvidia-smi -L`"),
+    (re.compile(r"\b(?:pci\.bus_id|memory\.total|driver_version|index, |uuid, |gpu_uuid|name, )"), "`nvidia-smi --query-gpu`"),
 )
 
 
@@ -58,10 +58,10 @@ def vendor_error(text: str) -> NvidiaSmiError | None:
 
 
 def other_answer(text: str) -> str | None:
-    """Return the command whose output the text seems to be, None where it cannot be told.
+    """Return the command whose output the text seems to be, in backticks, None where it cannot be told.
 
     >>> other_answer("GPU 0: NVIDIA A30 (UUID: GPU-...)")
-    'nvidia-smi -L'
+    '`nvidia-smi -L`'
     """
     for pattern, command in _OTHER_ANSWERS:
         match = pattern.search(text)

@@ -7,6 +7,7 @@ for the tool's own sentences, `sniff` for other outputs). What the codes are wor
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -73,9 +74,9 @@ def _no_matrix(lines: Sequence[str], plain: str, *, is_p2p: bool) -> NvidiaSmiEr
 
 def _refuse_absurd(block: Block) -> None:
     gpus, nics = block.header.gpu_labels, block.header.nic_labels
-    repeated = sorted({label for label in block.header.devices if block.header.devices.count(label) > 1})
-    if repeated:
-        raise NvidiaSmiError(NvidiaSmiFailure.UNKNOWN, f"the header names {shortened(repeated[0])} twice; accepted: each GPU and NIC once")
+    label, count = Counter(block.header.devices).most_common(1)[0]
+    if count > 1:
+        raise NvidiaSmiError(NvidiaSmiFailure.UNKNOWN, f"the header names {shortened(label, 20)} {count} times; accepted: each GPU and NIC once")
     if len(gpus) > MOST_GPUS or len(nics) > MOST_NICS:
         raise NvidiaSmiError(
             NvidiaSmiFailure.UNKNOWN,
@@ -102,11 +103,10 @@ class _Reading:
 
     block: Block
     rows: dict[str, RowCells]
-    columns: dict[str, int]
 
     def cell(self, row: str, column: str) -> LinkCode | None:
         """Return the code in one row and column, None where it was not printed or cannot be read."""
-        return self.rows[row].codes[self.columns[column]] if row in self.rows and row != column else None
+        return self.rows[row].codes[self.block.columns[column]] if row in self.rows and row != column else None
 
     def nic_cell(self, gpu: str, nic: str) -> LinkCode | None:
         """Return the link between a GPU and a NIC, from the row of either one; the weaker where they differ."""
@@ -119,7 +119,7 @@ def _matrix(block: Block, warnings: list[str]) -> LinkMatrix:
     layout = layout_of(list(block.rows.values()), header)
     rows = {label: read_row(row, header, layout) for label, row in block.rows.items()}
     _forget_half_affinity(block, rows)
-    reading = _Reading(block, rows, {label: k for k, label in enumerate(header.devices)})
+    reading = _Reading(block, rows)
     matrix = LinkMatrix(
         gpus=tuple(_gpu(label, rows.get(label)) for label in header.gpu_labels),
         nics=tuple(_nic(label, block.nic_names) for label in header.nic_labels),
@@ -165,12 +165,22 @@ def _about_rows(reading: _Reading) -> Iterator[str]:
     for label in reading.block.header.devices:
         if label in reading.rows:
             yield from _about_row(label, reading.rows[label])
-    for label in reading.block.repeated:
-        yield f"the row of {label} stands twice; the first one was read"
-    for label in reading.block.strangers:
-        yield f"the row of {label} has no column in the header; it was not read"
-    for line in reading.block.loose_lines:
-        yield f'a line of link codes has no label and was not read: "{shortened(line, 60)}"'
+    block = reading.block
+    if block.repeated:
+        yield f"{_rows_of(block.repeated)} there again; the first one was read"
+    if block.strangers:
+        yield f"{_rows_of(block.strangers)} without a column in the header, and not read"
+    if block.loose_lines:
+        yield f'lines of link codes without a label were not read: {len(block.loose_lines)}, the first "{shortened(block.loose_lines[0], 60)}"'
+    yield from _about_open_end(block)
+
+
+def _about_open_end(block: Block) -> Iterator[str]:
+    """Warn of a last cell that may be half a cell: the text stops without a line break before all rows are there."""
+    is_cut = any(label not in block.rows for label in block.header.devices)
+    for row in block.rows.values():
+        if row.open_end and is_cut and row.text == row.text.rstrip():
+            yield f"the text stops right behind a cell of the row of {row.label}, {shortened(row.pieces[-1].text, 40)!r}; more of it may be missing"
 
 
 def _about_row(label: str, cells: RowCells) -> Iterator[str]:
@@ -193,11 +203,12 @@ def _about_missing_rows(block: Block) -> Iterator[str]:
 
 
 def _rows_of(labels: Sequence[str]) -> str:
-    return f"the row of {labels[0]} is" if len(labels) == 1 else f"the rows of {_listed(labels)} are"
+    return f"the row of {shortened(labels[0], 20)} is" if len(labels) == 1 else f"the rows of {_listed(labels)} are"
 
 
 def _listed(labels: Sequence[str]) -> str:
-    return ", ".join(labels) if len(labels) <= 3 else f"{labels[0]}, {labels[1]} … {labels[-1]}"
+    short = [shortened(label, 20) for label in (labels if len(labels) <= 3 else [*labels[:2], labels[-1]])]
+    return ", ".join(short) if len(labels) <= 3 else f"{short[0]}, {short[1]} … {short[2]}"
 
 
 def _about_nic_cells(reading: _Reading) -> Iterator[str]:

@@ -19,5 +19,5 @@ def no_answer(text: str, wanted: str) -> NvidiaSmiError:
         return known
     command = other_answer(plain)
     if command:
-        return NvidiaSmiError(NvidiaSmiFailure.BAD_ARGUMENTS, f"this is the output of `{command}`; {wanted}")
+        return NvidiaSmiError(NvidiaSmiFailure.BAD_ARGUMENTS, f"this is the output of {command}; {wanted}")
     return NvidiaSmiError(NvidiaSmiFailure.UNKNOWN, f'nothing can be read from the text that begins with "{first_line(plain)}"; {wanted}')

@@ -149,7 +149,7 @@ def test_matrix_that_exits_255_falls_back_to_the_kernels_paths(tmp_path: Path) -
 def test_fallback_says_that_active_nvlinks_lead_somewhere_unknown(tmp_path: Path) -> None:
     topology = look(write_nvidia_smi(tmp_path, DGX1V, topo_exit=255), write_sysfs(tmp_path, DGX1V))
     assert topology.spec.links.gpus[0] == ("X", "PIX", "PHB", "PHB", "SYS", "SYS", "SYS", "SYS")
-    assert "nvidia-smi nvlink -s shows active NVLinks (6 on GPU 0, " in topology.spec.source.notes[0]
+    assert "nvidia-smi nvlink -s shows active NVLinks (6 on GPU 0, 1, 2, 3, 4, 5, 6, 7), but" in topology.spec.source.notes[0]
     assert topology.spec.nvlink == "unknown"
 
 

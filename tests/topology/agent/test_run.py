@@ -97,10 +97,11 @@ def test_without_a_path_the_one_on_PATH_is_taken(tmp_path: Path, monkeypatch: py
     assert find_nvidia_smi(None, PATIENCE_S)("-L").text == "here\n"
 
 
-def test_without_any_the_sentence_says_what_that_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", [None, ""])
+def test_without_any_the_sentence_says_what_that_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str | None) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NvidiaSmiError, match="nvidia-smi is not on PATH: this node has no NVIDIA driver") as caught:
-        find_nvidia_smi(None, PATIENCE_S)
+        find_nvidia_smi(path, PATIENCE_S)
     assert caught.value.kind is NvidiaSmiFailure.NOT_FOUND
 
 

@@ -14,10 +14,17 @@ def test_defaults_are_those_of_a_node() -> None:
 
 
 def test_the_environment_sets_what_no_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LINKWISE_AGENT_NODE_NAME", "node-b")
+    monkeypatch.setenv("LINKWISE_AGENT_NVIDIA_SMI", "/opt/nvidia-smi")
     monkeypatch.setenv("LINKWISE_AGENT_TIMEOUT_S", "5")
-    settings = AgentSettings()
-    assert (settings.node_name, settings.timeout_s) == ("node-b", 5.0)
+    settings = agent_settings("node-a", sysfs_root=Path("/node/sys"))
+    assert (settings.nvidia_smi, settings.sysfs_root, settings.timeout_s) == ("/opt/nvidia-smi", Path("/node/sys"), 5.0)
+    assert agent_settings("node-a", timeout_s=7.0).timeout_s == 7.0
+
+
+def test_an_environment_that_cannot_be_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINKWISE_AGENT_TIMEOUT_S", "soon")
+    with pytest.raises(InputError, match=r"agent settings: timeout_s: .* number"):
+        agent_settings("node-a")
 
 
 @pytest.mark.parametrize("name", ["", "Node-A", "node a", "-node", "node-", "node/a", "n" * 254])

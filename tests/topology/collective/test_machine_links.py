@@ -27,7 +27,7 @@ from tests.machines import (
     uniform,
 )
 from tests.oracles import LEVELS
-from topology.collective import MachineLinks, machine_links, matched_gpus, numa_of
+from topology.collective import MachineLinks, machine_links, matched_gpus, numa_of, slot_of
 from topology.inventory import Gpu, Inventory
 from topology.links import Distance
 from topology.matrix import GpuRow, LinkMatrix, from_codes
@@ -193,6 +193,19 @@ def test_the_slower_slot_of_both_ends_decides(first: tuple[int, int], second: tu
     gpus = tuple(Gpu(index=i, pcie_generation=slot[0], pcie_width=slot[1]) for i, slot in enumerate((first, second)))
     links = machine_links(matrix_of("X PIX", "PIX X"), Inventory(gpus))
     assert links.pcie_gb_per_s[0, 1] == links.pcie_gb_per_s[1, 0] == pytest.approx(gb_per_s, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "slot"),
+    [
+        pytest.param(Gpu(model="Tesla T4", pcie_generation=4, pcie_width=8), (4, 8), id="what is told counts"),
+        pytest.param(Gpu(model="NVIDIA L4", pcie_width=8), (4, 8), id="the generation of the model"),
+        pytest.param(Gpu(model="NVIDIA L4"), (4, 16), id="sixteen lanes where nothing tells"),
+        pytest.param(Gpu(), (3, 16), id="the lowest where nothing is told at all"),
+    ],
+)
+def test_slot_of_a_gpu(gpu: Gpu, slot: tuple[int, int]):
+    assert slot_of(gpu) == slot
 
 
 def test_a_measured_nvlink_rate_tells_what_an_unknown_model_does_not():

@@ -1,0 +1,1 @@
+"""Benchmarks: each is one command, `python -m bench.NAME`, that prints a table and writes it to bench/results. Never part of the tests."""

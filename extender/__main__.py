@@ -1,0 +1,5 @@
+"""`python -m extender` is `linkwise`."""
+
+from extender.cli import main
+
+main()

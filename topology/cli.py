@@ -1,0 +1,225 @@
+"""The commands of the machine side: `linkwise inspect`, `linkwise links`, `linkwise agent`.
+
+`extender.cli` takes ``app`` and adds its own commands to it, so that there is one `linkwise`. Every command imports what it needs when it runs: `--help`
+must not pay for numpy. Bad input ends in one sentence on stderr and exit status 2, never in a traceback; what the texts mean is `topology.inspection`'s
+business, what a node publishes is `topology.agent`'s.
+"""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import typer
+
+from topology.errors import LinkwiseError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from topology.inspection import Report
+    from topology.inventory import Inventory
+
+BAD_INPUT: Final = 2
+MOST_BYTES: Final = 16 * 1024 * 1024  # of one input; the largest `-q -x` of 16 GPUs with MIG is below 1 MB
+STDIN: Final = "-"
+
+app = typer.Typer(
+    name="linkwise",
+    help="Places GPU pods by their links.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Output(StrEnum):
+    """What `inspect` prints."""
+
+    TEXT = "text"
+    JSON = "json"
+    DOT = "dot"
+    SVG = "svg"
+
+
+class TableOutput(StrEnum):
+    """What `links` prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Sets(StrEnum):
+    """Which sets of GPUs `inspect` lists."""
+
+    BEST = "best"
+    ALL = "all"
+
+
+@app.command()
+def inspect(
+    files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="Texts of `nvidia-smi topo -m`; none or - reads stdin.")] = None,
+    output: Annotated[Output, typer.Option(help="For people, one JSON object a line, graphviz text, or a picture.")] = Output.TEXT,
+    sets: Annotated[Sets, typer.Option(help="The best set of GPUs of every size, or all sets.")] = Sets.BEST,
+    gpus: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="What the GPUs are: output of nvidia-smi -L, --query-gpu … csv, -q -x or nvlink -s.")
+    ] = None,
+) -> None:
+    """Tell what the links of a machine are worth: its graph, its classes of links, its best sets of GPUs."""
+    sources = files or [STDIN]
+    if output is Output.SVG and len(sources) > 1:
+        _stop(f"--output svg draws one machine, and {len(sources)} files were given; run it once for each")
+    if [*sources, *(gpus or [])].count(STDIN) > 1:
+        _stop("- stands for stdin, which can be read only once")
+    _forgiving_stdout()
+    inventory = _read_inventory(gpus) if gpus else None
+    failed = False
+    for at, source in enumerate(sources):
+        report = _report(source, inventory, sets)
+        failed = failed or report.error is not None
+        _print_report(report, output, first=at == 0)
+    if failed:
+        raise typer.Exit(BAD_INPUT)
+
+
+def _report(source: str, inventory: "Inventory | None", sets: Sets) -> "Report":
+    from topology.inspection import inspect as look
+    from topology.inspection import unreadable
+
+    name = "stdin" if source == STDIN else _printable(source)
+    try:
+        text = _read(source)
+    except (OSError, ValueError) as error:
+        return unreadable(name, f"cannot read {name}: {_why(error)}")
+    return look(name, text, inventory, "all" if sets is Sets.ALL else "best")
+
+
+def _print_report(report: "Report", output: Output, *, first: bool) -> None:
+    from topology.inspection import dot_of, svg_of
+
+    if output is Output.JSON:
+        typer.echo(report.json_line())
+    elif report.error is not None:
+        typer.echo(f"linkwise: {report.source}: {_printable(report.error.message)} ({report.error.kind})", err=True)
+    elif output is Output.TEXT:
+        from topology.inspection.text import report_for_people
+
+        if not first:
+            typer.echo()
+        _print_for_people(report_for_people(report))
+    else:
+        typer.echo(svg_of(report) if output is Output.SVG else dot_of(report), nl=False)
+
+
+def _read_inventory(files: list[str]) -> "Inventory":
+    from topology.inventory import merge_all
+    from topology.nvidia_smi import read_inventory
+
+    found = []
+    for file in files:
+        try:
+            found.append(read_inventory(_read(file)))
+        except (OSError, ValueError, LinkwiseError) as error:
+            _stop(f"--gpus {_printable(file)}: {_why(error)}")
+    return merge_all(found)
+
+
+@app.command()
+def links(output: Annotated[TableOutput, typer.Option(help="Tables for people, or one JSON object.")] = TableOutput.TEXT) -> None:
+    """Print every rate that Linkwise counts with, and where it comes from."""
+    from topology.inspection.rates_table import rates_for_people, rates_json
+
+    _forgiving_stdout()
+    if output is TableOutput.JSON:
+        typer.echo(rates_json())
+    else:
+        _print_for_people(rates_for_people())
+
+
+@app.command()
+def agent(
+    node_name: Annotated[
+        str | None, typer.Option(envvar="LINKWISE_AGENT_NODE_NAME", help="The Kubernetes node, and the name of its GPUTopology.")
+    ] = None,
+    nvidia_smi: Annotated[
+        str | None, typer.Option(metavar="PATH", envvar="LINKWISE_AGENT_NVIDIA_SMI", help="nvidia-smi; the one on PATH if not given.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(envvar="LINKWISE_AGENT_TIMEOUT_S", help="Seconds that one call of nvidia-smi may take.", min=0.1)] = 20.0,
+    sysfs_root: Annotated[Path, typer.Option(envvar="LINKWISE_AGENT_SYSFS_ROOT", help="Where sysfs is mounted.")] = Path("/sys"),
+    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the GPUTopology instead of publishing it.")] = False,
+) -> None:
+    """Look at this node's GPUs and print the GPUTopology that it would publish (with --once --dry-run).
+
+    Exit status 3: the node has no GPU. Exit status 2: nvidia-smi or the driver failed.
+    """
+    if not (once and dry_run):
+        _stop("this version of the agent only looks and prints; run it with --once --dry-run")
+    if not node_name:
+        _stop("the agent does not know its node; give --node-name or set LINKWISE_AGENT_NODE_NAME")
+    from topology.agent import exit_status
+    from topology.agent import once as look_once
+
+    _forgiving_stdout()
+    try:
+        typer.echo(look_once(node_name, nvidia_smi, sysfs_root, timeout), nl=False)
+    except LinkwiseError as error:
+        typer.echo(f"linkwise: {_printable(str(error))}", err=True)
+        raise typer.Exit(exit_status(error)) from error
+
+
+# --- reading and printing -------------------------------------------------------------------------------------------
+
+
+def _read(source: str) -> str:
+    """Return the text of a file or of stdin, damaged bytes replaced; raises OSError, or ValueError for one that is too large."""
+    if source == STDIN:
+        if sys.stdin.isatty():
+            typer.echo("linkwise: paste the output of `nvidia-smi topo -m`, then Ctrl-D", err=True)
+        raw = sys.stdin.buffer.read(MOST_BYTES + 1)
+    else:
+        with Path(source).open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES // 1024 // 1024} MiB, which no output of nvidia-smi is")
+    return _decoded(raw)
+
+
+def _decoded(raw: bytes) -> str:
+    """Windows redirects nvidia-smi into UTF-16, with a byte order mark; everything else is UTF-8 or close to it."""
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16", errors="replace")
+    return raw.decode("utf-8-sig", errors="replace")
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def _printable(text: str) -> str:
+    """Return a file name or a message as a terminal may be given it: no control characters, no lone surrogates."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _print_for_people(content: "RenderableType") -> None:
+    from rich.console import Console
+
+    from topology.inspection.text import plain
+
+    console = Console()
+    if console.is_terminal:
+        console.print(content)
+    else:
+        typer.echo(plain(content), nl=False)
+
+
+def _forgiving_stdout() -> None:
+    """Replace what the terminal's encoding does not have, instead of ending in a traceback."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+
+
+def _stop(sentence: str) -> NoReturn:
+    typer.echo(f"linkwise: {sentence}", err=True)
+    raise typer.Exit(BAD_INPUT)
