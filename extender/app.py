@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 import structlog
@@ -35,10 +36,43 @@ _RESOLVE_EVERY_S: Final = 1.0
 Answer = Callable[[bytes], Awaitable[bytes]]
 
 
-def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings) -> FastAPI:
-    """Return the app over an extender whose state is filled already."""
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Why a call must not be answered; a replica that does not lead also closes the connection, so that the next call finds the leader."""
+
+    sentence: str
+    close_connection: bool = False
+
+
+class Gate(Protocol):
+    """When calls may be answered."""
+
+    def closed(self) -> Closed | None:
+        """Return why a call must not be answered now, None where it may."""
+        ...
+
+    def unready(self) -> str:
+        """Return why this process is not ready, empty where it is."""
+        ...
+
+
+class OpenGate:
+    """The gate of a snapshot: its state is always synced, and nobody else serves it."""
+
+    def closed(self) -> Closed | None:
+        """Let every call in."""
+        return None
+
+    def unready(self) -> str:
+        """Be ready."""
+        return ""
+
+
+def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings, gate: Gate | None = None) -> FastAPI:
+    """Return the app over an extender; without a gate every call is answered."""
+    gate = gate or OpenGate()
     app = FastAPI(title="Linkwise", version=version("linkwise"), lifespan=_lifespan(verbs), docs_url=None, redoc_url=None, openapi_url=None)
-    call = _Calls(metrics, settings)
+    call = _Calls(metrics, settings, gate)
 
     async def filter_(body: bytes) -> bytes:
         return verbs.filter(body)
@@ -46,17 +80,29 @@ def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings)
     async def prioritize(body: bytes) -> bytes:
         return verbs.prioritize(body)
 
-    for verb, answer in (("filter", filter_), ("prioritize", prioritize), ("bind", verbs.bind)):
+    async def preempt(body: bytes) -> bytes:
+        return verbs.preempt(body)
+
+    for verb, answer in (("filter", filter_), ("prioritize", prioritize), ("preempt", preempt), ("bind", verbs.bind)):
         app.add_route(f"/{verb}", call.endpoint(verb, answer), methods=["POST"])
-    _add_read_api(app, verbs, binder, metrics)
+    _add_read_api(app, verbs, binder)
+    _add_probes(app, verbs, metrics, gate)
+    return app
+
+
+def make_probe_app(verbs: Verbs, metrics: Metrics, gate: Gate) -> FastAPI:
+    """Return an app with nothing but health and metrics: for a port without TLS, since kubelet shows no client certificate."""
+    app = FastAPI(title="Linkwise probes", docs_url=None, redoc_url=None, openapi_url=None)
+    _add_probes(app, verbs, metrics, gate)
     return app
 
 
 class _Calls:
     """What surrounds every call of kube-scheduler: reading the body, time, counts, and errors as sentences."""
 
-    def __init__(self, metrics: Metrics, settings: Settings) -> None:
+    def __init__(self, metrics: Metrics, settings: Settings, gate: Gate) -> None:
         self._metrics = metrics
+        self._gate = gate
         self._most = settings.most_body_bytes
 
     def endpoint(self, verb: str, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
@@ -73,6 +119,12 @@ class _Calls:
         return endpoint
 
     async def _answered(self, verb: str, answer: Answer, request: Request) -> tuple[Response, str]:
+        closed = self._gate.closed()
+        if closed is not None:
+            response = _json(error_answer(closed.sentence))
+            if closed.close_connection:
+                response.headers["Connection"] = "close"
+            return response, "closed"
         try:
             return _json(await answer(await self._body(request))), "answered"
         except CallError as error:
@@ -119,14 +171,15 @@ async def _resolve_for_ever(verbs: Verbs) -> None:
             _log.exception("asking after open promises failed")
 
 
-def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder, metrics: Metrics) -> None:
+def _add_probes(app: FastAPI, verbs: Verbs, metrics: Metrics, gate: Gate) -> None:
     @app.get("/healthz")
     async def healthz() -> Response:
         return Response(b"ok", media_type="text/plain")
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        return Response(b"ok", media_type="text/plain")
+        unready = gate.unready()
+        return Response(unready or "ok", status_code=503 if unready else 200, media_type="text/plain")
 
     @app.get("/version")
     async def version_() -> Response:
@@ -137,6 +190,8 @@ def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder, metrics: Metrics) 
         _count(verbs.cluster, metrics)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+
+def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder) -> None:
     @app.get("/api/v1/nodes")
     async def nodes() -> Response:
         return _json(orjson.dumps({"nodes": read_api.nodes(verbs.cluster)}))

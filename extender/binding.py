@@ -6,7 +6,8 @@ tells: bound (confirm), gone or another (forget), or still unbound past the dead
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -42,26 +43,27 @@ class Bindings:
         self._binder = binder
         self._settings = settings
         self._clock = clock
-        self._in_flight: dict[str, asyncio.Future[BindOutcome]] = {}
+        self._in_hand: dict[str, asyncio.Future[None]] = {}  # by pod: whoever waits for its turn waits for this
         self._deadlines: dict[str, float] = {}  # promises whose POST had no answer: when it can no longer take effect
 
     async def bind(self, call: BindCall, demand: Demand) -> BindOutcome:
         """Bind the pod to the node, once, however often it is called."""
-        running = self._in_flight.get(call.uid)
-        if running is not None:
-            await asyncio.wait([running])
-            return self._already(call) or await self.bind(call, demand)
-        if call.uid in self._deadlines:
-            await self._resolve(call.uid)
-        known = self._already(call)
-        if known is not None:
-            return known
-        self._in_flight[call.uid] = asyncio.get_running_loop().create_future()
+        while call.uid in self._in_hand:
+            await asyncio.wait([self._in_hand[call.uid]])
+        with self._alone(call.uid):
+            if call.uid in self._deadlines:
+                await self._resolve(call.uid)
+            return self._already(call) or await self._decide_and_post(call, demand)
+
+    @contextmanager
+    def _alone(self, uid: str) -> Iterator[None]:
+        """Keep other calls about the pod waiting; nobody has it in hand when this is entered."""
+        done = self._in_hand[uid] = asyncio.get_running_loop().create_future()
         try:
-            outcome = await self._decide_and_post(call, demand)
+            yield
         finally:
-            self._in_flight.pop(call.uid).set_result(BindOutcome(""))
-        return outcome
+            del self._in_hand[uid]
+            done.set_result(None)
 
     def _already(self, call: BindCall) -> BindOutcome | None:
         """Answer from the ledger where the pod has an entry: bound there is success, anything else names the node."""
@@ -132,7 +134,9 @@ class Bindings:
     async def resolve_open(self) -> None:
         """Ask after every promise whose POST had no answer; called every second or so."""
         for uid in tuple(self._deadlines):
-            await self._resolve(uid)
+            if uid not in self._in_hand:
+                with self._alone(uid):
+                    await self._resolve(uid)
 
     async def _resolve(self, uid: str) -> None:
         """Read a pod whose POST had no answer, and confirm or forget its promise where that can be told."""
@@ -142,7 +146,9 @@ class Bindings:
             return
         asked_at = self._clock()
         pod = await self._binder.read_pod(entry.namespace, entry.name)
-        if pod is None or (pod.get("metadata") or {}).get("uid") != uid:
+        if self._cluster.ledger.get(uid) is not entry:
+            pass  # the cluster has shown meanwhile what became of it, and this answer may be older
+        elif pod is None or (pod.get("metadata") or {}).get("uid") != uid:
             self._cluster.ledger.forget(uid)
         elif (pod.get("spec") or {}).get("nodeName"):
             self._cluster.apply_pod(pod)

@@ -9,28 +9,36 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from topology.cli import app
 
+from topology.cli import app
 from topology.errors import InputError
 
 
 @app.command()
 def serve(
-    snapshot: Annotated[Path, typer.Option(help="Serve this cluster: what `kubectl get nodes,gputopologies,pods -A -o yaml` (or json) prints.")],
+    snapshot: Annotated[
+        Path | None, typer.Option(help="Serve this cluster: what `kubectl get nodes,gputopologies,pods -A -o yaml` (or json) prints.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8888,
-    bindings: Annotated[Path | None, typer.Option(help="Append each Binding to this file, one JSON line each.")] = None,
+    bindings: Annotated[Path | None, typer.Option(help="With --snapshot: append each Binding to this file, one JSON line each.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Without --snapshot: the cluster to serve; inside a pod its own account is used.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate to serve with (PEM); needs --tls-key.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="Let in only clients with a certificate of this authority (PEM).")] = None,
+    probe_port: Annotated[int, typer.Option(help="Serve health and metrics on this port too, without TLS.", min=0, max=65535)] = 0,
 ) -> None:
-    """Run the extender (filter, prioritize, bind) on a snapshot of a cluster."""
-    from extender.app import from_snapshot
-    from extender.server import run
-    from extender.settings import Settings
-    from extender.snapshot_file import read_snapshot
+    """Run the extender (filter, prioritize, preempt, bind) on a cluster, or on a snapshot of one."""
+    from extender.serve_command import ServeOptions, serve_cluster_command, serve_snapshot_command
 
-    application, problems = from_snapshot(read_snapshot(snapshot), Settings(), bindings)
-    for problem in problems:
-        typer.echo(f"warning: {problem}", err=True)
-    run(application, host, port, announce=lambda url: typer.echo(f"Linkwise serves {snapshot} on {url}"))
+    options = ServeOptions(host, port, probe_port, tls_cert, tls_key, client_ca)
+    if snapshot is not None:
+        serve_snapshot_command(snapshot, bindings, options, typer.echo)
+    elif bindings is not None:
+        raise InputError("--bindings goes with --snapshot; on a cluster bindings are posted to the API server")
+    else:
+        serve_cluster_command(kubeconfig, context, options, typer.echo)
 
 
 @app.command()
@@ -53,6 +61,42 @@ def explain(
         raise InputError(f"--output {output}: unknown form; accepted: text, json")
     decision = fetch(server, name)
     typer.echo(orjson.dumps(decision, option=orjson.OPT_INDENT_2).decode() if output == "json" else text(decision, nodes))
+
+
+@app.command()
+def demo(
+    pods: Annotated[int, typer.Option(help="How many pods come.", min=2, max=1000)] = 24,
+    seed: Annotated[int, typer.Option(help="Another seed is another stream of pods.")] = 5,
+    svg: Annotated[Path | None, typer.Option(help="Draw the first pod on its machine, placed both ways, into this file.", dir_okay=False)] = None,
+) -> None:
+    """Place a stream of GPU pods on a sample cluster, beside plain counting: no cluster and no GPU needed."""
+    # The default seed's gain is near the middle of those of the first dozen seeds, and its stream has pods of every size and wish.
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from extender.demo import for_people, picture, time_line, tour
+    from topology.inspection.text import plain
+
+    screen = Console(stderr=True)
+    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        placing = progress.add_task("placing pods", total=None)
+        found = tour(pods, seed, lambda done, of: progress.update(placing, completed=done, total=of))
+    console = Console()
+    if console.is_terminal:
+        console.print(for_people(found))
+    else:
+        typer.echo(plain(for_people(found), width=100), nl=False)
+    typer.echo(time_line(found))
+    if svg is not None:
+        _write(svg, picture(found))
+
+
+def _write(path: Path, content: str) -> None:
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--svg {path} cannot be written: {error.strerror or error}") from error
+    typer.echo(f"Picture: {path}")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ DemandError with a sentence that names annotation, value and accepted form. A ne
 import difflib
 import math
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -180,7 +181,9 @@ def _read_annotations(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 def _annotations(pod: Mapping[str, Any]) -> Mapping[Any, Any]:
     metadata = pod.get("metadata") or {}
-    found = metadata.get("annotations") if isinstance(metadata, Mapping) else metadata
+    if not isinstance(metadata, Mapping):
+        raise DemandError(f"metadata of the pod is a {type(metadata).__name__}; accepted: an object")
+    found = metadata.get("annotations")
     if found is None:
         return {}
     if not isinstance(found, Mapping):
@@ -193,7 +196,7 @@ def _list(names: Mapping[str, Any]) -> str:
 
 
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else reprlib.repr(value)  # repr runs out of stack where a body nests deep
     return text if len(text) <= 60 else text[:60] + "…"
 
 

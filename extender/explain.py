@@ -187,13 +187,26 @@ def bound_of(node: str, error: str, plan: Plan | None, view: View) -> Bound:
     return Bound(node, error, _indices(view, row, plan.union), round(plan.bandwidth, 3) if several else None, plan.worst)
 
 
+def bound_text(bound: Bound) -> str:
+    """Say where a pod is bound, on which GPUs, and what they carry."""
+    return _bound_text(_bound_object(bound))
+
+
+def _bound_text(bound: dict[str, Any]) -> str:
+    gpus = f", GPUs {index_list(bound['gpus'])}" if bound["gpus"] else ""
+    speed = f", {gb_per_s(bound['bandwidthGBps'])} GB/s over {bound['worstLink']}" if bound["bandwidthGBps"] is not None else ""
+    return f"bound to {bound['node']}{gpus}{speed}"
+
+
 def text(decision: dict[str, Any], most: int = _NODES_IN_TEXT) -> str:
     """Return a decision, as the API tells it, in lines for people: the end first, then the nodes, feasible ones first."""
     lines = [_headline(decision)]
     if decision.get("evaluatedNow"):
         lines.append("No decision is kept for this pod; this is what would be decided now.")
+    if decision.get("boundBefore"):
+        lines.append(f"It is bound to {decision['boundBefore']} already; what it holds there counts as taken.")
     feasible = sorted((node for node in decision["nodes"] if node["fits"]), key=lambda node: (-(node["score"] or 0), node["node"]))
-    refused = [node for node in decision["nodes"] if not node["fits"]]
+    refused = sorted((node for node in decision["nodes"] if not node["fits"]), key=lambda node: str(node["node"]))
     lines.extend(f"  {node['node']}: {_feasible_text(decision, node)}" for node in feasible[:most])
     if len(feasible) > most:
         lines.append(f"  … and {len(feasible) - most} more that fit")
@@ -209,7 +222,7 @@ def _headline(decision: dict[str, Any]) -> str:
         return f"{pod}: {decision['error']}"
     if bound is not None and not bound["error"]:
         speed = f", {gb_per_s(bound['bandwidthGBps'])} GB/s over {bound['worstLink']}" if bound["bandwidthGBps"] is not None else ""
-        gpus = f", GPUs {_list(bound['gpus'])}" if bound["gpus"] else ""
+        gpus = f", GPUs {index_list(bound['gpus'])}" if bound["gpus"] else ""
         return f"{pod}: bound to {bound['node']}{gpus}{speed}"
     if bound is not None:
         return f"{pod}: not bound to {bound['node']}: {bound['error']}"
@@ -228,14 +241,14 @@ def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
     if node["bandwidthGBps"] is not None:
         largest = max(decision["demand"]["containers"].values())
         speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {node['worstLink']}"
-    leaves = f", leaves GPUs {_list(node['leaves'])}" if node["leaves"] else ", leaves none free"
-    return f"{score}, GPUs {_list(node['gpus'])} of {node['free']} free{speed}{leaves}"
+    leaves = f", leaves GPUs {index_list(node['leaves'])}" if node["leaves"] else ", leaves none free"
+    return f"{score}, GPUs {index_list(node['gpus'])} of {node['free']} free{speed}{leaves}"
 
 
-def _list(indices: Sequence[int]) -> str:
+def index_list(indices: Sequence[int]) -> str:
     """Write indices with ranges.
 
-    >>> _list([0, 1, 2, 5])
+    >>> index_list([0, 1, 2, 5])
     '0-2,5'
     """
     parts: list[str] = []

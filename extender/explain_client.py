@@ -1,6 +1,7 @@
 """Fetch a decision from a running extender, for `linkwise explain`."""
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -12,7 +13,7 @@ def fetch(server: str, pod: str) -> dict[str, Any]:
     namespace, slash, name = pod.partition("/")
     if not slash or not namespace or not name or "/" in name:
         raise InputError(f"{pod}: which pod? Accepted: NAMESPACE/NAME")
-    url = f"{server.rstrip('/')}/api/v1/pods/{namespace}/{name}/decision"
+    url = f"{server.rstrip('/')}/api/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}/decision"
     try:
         response = httpx.get(url, timeout=10.0)
         answer = response.json()
@@ -20,4 +21,6 @@ def fetch(server: str, pod: str) -> dict[str, Any]:
         raise InputError(f"no extender answers at {server}: {error}; accepted: --server URL of `linkwise serve`") from error
     if response.status_code != 200 or not isinstance(answer, dict):
         raise InputError(f"{server}: {answer.get('Error', answer) if isinstance(answer, dict) else answer}")
+    if not answer.keys() >= {"pod", "error", "nodes", "chosen", "bound"}:
+        raise InputError(f"{server} answers, but not as an extender of Linkwise does; accepted: --server URL of `linkwise serve`")
     return answer

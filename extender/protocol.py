@@ -5,6 +5,7 @@ from other schedulers (its Go types carry no JSON tags), so keys are read whatev
 by `demand`; here a pod is a raw object. Source of the field names: k8s.io/kube-scheduler/extender/v1 types.go.
 """
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -88,9 +89,59 @@ def read_bind_call(body: bytes) -> BindCall:
     for key in ("PodNamespace", "PodName", "PodUID", "Node"):
         value = fields.get(key.lower())
         if not isinstance(value, str) or not value:
-            raise CallError(f"{key} of this bind call is {value!r}; accepted: a string that is not empty")
+            raise CallError(f"{key} of this bind call is {reprlib.repr(value)}; accepted: a string that is not empty")
         values.append(value)
     return BindCall(*values)
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """The pods that kube-scheduler would evict from one node, by UID."""
+
+    uids: tuple[str, ...]
+    pdb_violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptCall:
+    """A preempt call: the pod, and the candidate nodes with their victims."""
+
+    pod: JsonObject
+    victims: dict[str, Victims]
+
+
+def read_preempt_call(body: bytes) -> PreemptCall:
+    """Read the body of preempt, victims as UIDs or as whole pods; raises CallError for anything that is not such a call."""
+    fields = _read_object(body, "preempt")
+    pod = fields.get("pod")
+    if not isinstance(pod, dict):
+        raise CallError("this preempt call holds no Pod; accepted: ExtenderPreemptionArgs with Pod and NodeNameToMetaVictims or NodeNameToVictims")
+    candidates = fields.get("nodenametometavictims") or fields.get("nodenametovictims") or {}
+    if not isinstance(candidates, dict):
+        raise CallError("the victims of this preempt call are not an object by node name")
+    return PreemptCall(pod, {node: _read_victims(node, value) for node, value in candidates.items()})
+
+
+def _read_victims(node: str, value: object) -> Victims:
+    fields = {key.lower(): item for key, item in value.items()} if isinstance(value, dict) else {}
+    pods = fields.get("pods") or []
+    uids = [_victim_uid(pod) for pod in pods] if isinstance(pods, list) else [None]
+    violations = fields.get("numpdbviolations") or 0
+    if not all(isinstance(uid, str) for uid in uids) or not isinstance(violations, int):
+        raise CallError(f"the victims on node {node} of this preempt call are not pods with a UID")
+    return Victims(tuple(uid for uid in uids if uid is not None), violations)
+
+
+def _victim_uid(pod: object) -> str | None:
+    fields = {key.lower(): item for key, item in pod.items()} if isinstance(pod, dict) else {}
+    uid = fields.get("uid") or (fields.get("metadata") or {}).get("uid")
+    return uid if isinstance(uid, str) and uid else None
+
+
+def preempt_answer(kept: Mapping[str, Victims]) -> bytes:
+    """Encode ExtenderPreemptionResult; a node that is left out is no candidate any more."""
+    nodes = {node: {"Pods": [{"UID": uid} for uid in victims.uids], "NumPDBViolations": victims.pdb_violations} for node, victims in kept.items()}
+    return orjson.dumps({"NodeNameToMetaVictims": nodes})
 
 
 def filter_answer(call: NodesCall, fitting: Sequence[int], refused: Mapping[str, str], error: str = "") -> bytes:
@@ -109,7 +160,10 @@ def filter_answer(call: NodesCall, fitting: Sequence[int], refused: Mapping[str,
         answer["NodeNames"] = [call.names[position] for position in fitting]
     else:
         answer["Nodes"] = {"metadata": {}, "items": [call.nodes[position] for position in fitting]}
-    return orjson.dumps(answer)
+    try:
+        return orjson.dumps(answer)
+    except orjson.JSONEncodeError as problem:  # it writes less deep nesting than it reads
+        raise CallError(f"Nodes of this filter call cannot be answered in kind: {problem}") from problem
 
 
 def prioritize_answer(names: Sequence[str], scores: Sequence[int]) -> bytes:

@@ -19,16 +19,17 @@ class Refusal(IntEnum):
     # closed by state, whatever the pod
     NO_TOPOLOGY = 1
     TOPOLOGY_UNREADABLE = 2
-    ALLOCATION_UNREADABLE = 3
-    GPU_MISSING = 4
-    UNKNOWN_HOLDER = 5
+    STALE = 3
+    ALLOCATION_UNREADABLE = 4
+    GPU_MISSING = 5
+    UNKNOWN_HOLDER = 6
     # does not fit this pod
-    MODEL = 6
-    TOO_SMALL = 7
-    NOT_ENOUGH_FREE = 8
-    DISTANCE = 9
-    BANDWIDTH = 10
-    SPLIT = 11
+    MODEL = 7
+    TOO_SMALL = 8
+    NOT_ENOUGH_FREE = 9
+    DISTANCE = 10
+    BANDWIDTH = 11
+    SPLIT = 12
 
     @property
     def is_closure(self) -> bool:
@@ -39,6 +40,7 @@ class Refusal(IntEnum):
 CLOSURE_SENTENCES: dict[Refusal, str] = {
     Refusal.NO_TOPOLOGY: "no GPUTopology is published for the node",
     Refusal.TOPOLOGY_UNREADABLE: "the GPUTopology of the node cannot be read",
+    Refusal.STALE: "closed: the agent of the node has been silent for too long",
     Refusal.ALLOCATION_UNREADABLE: "closed: the allocation of a pod on the node cannot be read",
     Refusal.GPU_MISSING: "closed: a pod on the node holds a GPU that the node no longer has",
     Refusal.UNKNOWN_HOLDER: "closed: a pod that Linkwise did not place holds unknown GPUs of the node",
@@ -105,11 +107,17 @@ def set_word(gpus: int) -> str:
     return "pair" if gpus == 2 else f"set of {gpus}"
 
 
-def _best(asked: Asked, numbers: NodeNumbers) -> str:
+def _best(asked: Asked, numbers: NodeNumbers, write: Callable[[float], str] = gb_per_s) -> str:
     if numbers.best is None:
         return f"no {set_word(asked.largest)}"
     over = f" over {numbers.best_link}" if numbers.best_link else ""
-    return f"best {set_word(asked.largest)} {gb_per_s(numbers.best)} GB/s{over}"
+    return f"best {set_word(asked.largest)} {write(numbers.best)} GB/s{over}"
+
+
+def _digits(asked: Asked, numbers: NodeNumbers) -> Callable[[float], str]:
+    """Choose how to write best and floor side by side: with more digits where "best pair 24 GB/s, 24 asked" would tell nothing."""
+    reads_alike = numbers.best is not None and gb_per_s(numbers.best) == gb_per_s(asked.floor)
+    return "{:.10g}".format if reads_alike else gb_per_s
 
 
 def _model(asked: Asked, _: NodeNumbers) -> str:
@@ -129,7 +137,13 @@ def _distance(asked: Asked, _: NodeNumbers) -> str:
 
 
 def _bandwidth(asked: Asked, numbers: NodeNumbers) -> str:
-    return f"{_best(asked, numbers)}, min-bandwidth {gb_per_s(asked.floor)} asked"
+    write = _digits(asked, numbers)
+    return f"{_best(asked, numbers, write)}, min-bandwidth {write(asked.floor)} asked"
+
+
+def _bandwidth_of_node(free: str, asked: Asked, numbers: NodeNumbers) -> str:
+    write = _digits(asked, numbers)
+    return f"{free}, {_best(asked, numbers, write)}, {write(asked.floor)} asked"
 
 
 def _split(asked: Asked, _: NodeNumbers) -> str:
@@ -147,6 +161,6 @@ _SENTENCES: dict[Refusal, Callable[[Asked, NodeNumbers], str]] = {
 _FULL: dict[Refusal, Callable[[str, Asked, NodeNumbers], str]] = {
     Refusal.NOT_ENOUGH_FREE: lambda free, asked, _: f"{free}, {asked.gpus} asked",
     Refusal.DISTANCE: lambda free, asked, n: f"{free}, {_best(asked, n)}, but none within max-distance {asked.ceiling.name}",
-    Refusal.BANDWIDTH: lambda free, asked, n: f"{free}, {_best(asked, n)}, {gb_per_s(asked.floor)} asked",
+    Refusal.BANDWIDTH: _bandwidth_of_node,
     Refusal.SPLIT: lambda free, asked, n: f"{free}, {_split(asked, n)}",
 }

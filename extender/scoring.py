@@ -110,7 +110,7 @@ def _keys(shape: Shape, policy: Policy, candidates: _Candidates) -> list[NDArray
     left: NDArray[np.float64] = candidates.left * np.float64(1.0 if policy is Policy.PACK else -1.0)
     if not shape.careful:
         return [worth_lost, left]
-    most = candidates.bandwidth.max()
+    most = candidates.bandwidth.max(initial=0.0)
     slower = np.where(candidates.bandwidth >= most * EQUAL, 0.0, most - candidates.bandwidth)
     return [slower, worth_lost, left]
 

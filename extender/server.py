@@ -3,8 +3,13 @@
 Called by `linkwise serve` and `linkwise demo`. Binds the socket itself, so that port 0 works and the address is announced only when calls are taken.
 """
 
+import contextlib
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -12,10 +17,19 @@ from fastapi import FastAPI
 from topology.errors import InputError
 
 
-def run(app: FastAPI, host: str, port: int, announce: Callable[[str], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificate and key to show, and the authority whose clients are let in (None: any client)."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+def run(app: FastAPI, host: str, port: int, announce: Callable[[str], None], tls: Tls | None = None) -> None:
     """Serve until a signal; raises InputError where the address cannot be taken."""
     listener = listen(host, port)
-    server(app, announce, url_of(listener)).run(sockets=[listener])
+    server(app, announce, url_of(listener, tls), tls).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -23,8 +37,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise InputError(f"--host {host}: {error.strerror or error}; accepted: an address of this machine") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that IDNA cannot encode
+        raise InputError(f"--host {host}: {getattr(error, 'strerror', None) or error}; accepted: an address of this machine") from error
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -34,13 +48,14 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, tls: Tls | None = None) -> str:
     """Return the URL under which a listening socket is reached."""
+    scheme = "http" if tls is None else "https"
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def server(app: FastAPI, announce: Callable[[str], None], url: str) -> uvicorn.Server:
+def server(app: FastAPI, announce: Callable[[str], None], url: str, tls: Tls | None = None) -> uvicorn.Server:
     """Return a server that announces its URL once it takes calls."""
 
     class _Announcing(uvicorn.Server):
@@ -49,5 +64,25 @@ def server(app: FastAPI, announce: Callable[[str], None], url: str) -> uvicorn.S
             announce(url)
 
     # kube-scheduler keeps its connections: close idle ones later than its 90 seconds, or its next call meets a reset.
-    config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning", timeout_keep_alive=120)
+    config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning", timeout_keep_alive=120, **_tls_options(tls))
     return _Announcing(config)
+
+
+def background_server(app: FastAPI) -> uvicorn.Server:
+    """Return a server that runs beside another one: it handles no signals, set ``should_exit`` to end it."""
+
+    class _Quiet(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    return _Quiet(uvicorn.Config(app, access_log=False, log_level="warning"))
+
+
+def _tls_options(tls: Tls | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    options: dict[str, Any] = {"ssl_certfile": str(tls.cert), "ssl_keyfile": str(tls.key)}
+    if tls.client_ca is not None:
+        options |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    return options

@@ -6,10 +6,12 @@ Read once at start-up, frozen afterwards; everything below `app` gets the object
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from topology.api.allocation import first_problem
 from topology.api.annotations import WHOLE_GPU
+from topology.errors import InputError
 
 
 class Policy(StrEnum):
@@ -31,4 +33,20 @@ class Settings(BaseSettings):
     bind_grace_s: Annotated[float, Field(ge=0, description="how long past its deadline a POST without an answer may still take effect")] = 2.0
     decisions_kept: Annotated[int, Field(ge=1, description="pods whose last decision stays available")] = 1000
     demands_kept: Annotated[int, Field(ge=1, description="filtered pods remembered until their bind")] = 20_000
+    most_state_age_s: Annotated[float, Field(gt=0, description="calls are refused once the API server has been out of reach for longer")] = 30.0
+    stale_after_s: Annotated[float, Field(gt=0, description="a node whose agent has been silent for longer takes no new pods")] = 180.0
+    lease_namespace: Annotated[str, Field(min_length=1, description="namespace of the Lease, where POD_NAMESPACE does not say it")] = (
+        "linkwise-system"
+    )
+    lease_name: Annotated[str, Field(min_length=1, description="name of the Lease")] = "linkwise-extender"
+    lease_duration_s: Annotated[int, Field(ge=6, description="how long a silent leader keeps the others waiting")] = 12
     most_body_bytes: Annotated[int, Field(ge=1024, description="largest call that is read")] = 256 * 1024 * 1024
+
+
+def read_settings() -> Settings:
+    """Return the settings of this process's environment; raises InputError with a sentence naming the first that cannot be."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        name, _, problem = first_problem(error).partition(": ")
+        raise InputError(f"environment variable LINKWISE_{name.upper()}: {problem}") from error

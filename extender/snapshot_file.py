@@ -5,6 +5,8 @@ in memory and, on request, as one JSON line in a file, exactly as it would be po
 An object that cannot be read is told and costs only itself.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,13 +38,16 @@ _KINDS: Final = {"Node": "nodes", "GPUTopology": "topologies", "Pod": "pods"}
 
 
 class _PlainLoader(yaml.CSafeLoader):
-    """YAML to what JSON could hold: kubectl's times stay strings."""
+    """YAML to what JSON could hold: kubectl's times stay strings, and so does a lone `=`, which PyYAML cannot construct."""
 
 
 _PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+_ACCEPTED: Final = "the output of kubectl get nodes,gputopologies,pods -A -o yaml (or json)"
+_BLANKS: Final = re.compile(r"\s*")
+_LISTS_IN_LISTS: Final = 4  # a file of Lists in documents in a JSON array nests three deep; more is damage, or a YAML alias to itself
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -67,30 +72,67 @@ def parse_snapshot(data: bytes, name: str) -> Snapshot:
 
 
 def _documents(data: bytes, name: str) -> list[Any]:
-    if not data.strip():
-        raise SnapshotError(f"snapshot {name} is empty; accepted: the output of kubectl get nodes,gputopologies,pods -A -o yaml (or json)")
+    documents = _read_documents(data, name)
+    if not documents:
+        raise SnapshotError(f"snapshot {name} is empty; accepted: {_ACCEPTED}")
+    if not any(isinstance(document, dict | list) for document in documents):
+        raise SnapshotError(f"snapshot {name} holds a {type(documents[0]).__name__} instead of objects; accepted: {_ACCEPTED}")
+    return documents
+
+
+def _read_documents(data: bytes, name: str) -> list[Any]:
     if data.lstrip()[:1] in (b"{", b"["):
         try:
             return [orjson.loads(data)]
         except orjson.JSONDecodeError:
-            pass  # several JSON documents, or YAML in flow style: both are YAML
+            several = _json_documents(data)
+            if several:
+                return several
+            # YAML in flow style begins like JSON
     try:
         return [document for document in yaml.load_all(data, _PlainLoader) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SnapshotError(f"snapshot {name} is neither YAML nor JSON: {_one_line(error)}") from error
+    except Exception as error:  # PyYAML lets IndexError, KeyError, AttributeError and more escape here
+        raise SnapshotError(f"snapshot {name} is no YAML that kubectl prints: a tag stands on a value that does not match it") from error
 
 
-def _objects(documents: list[Any], where: str) -> Iterator[tuple[str, Any]]:
+def _json_documents(data: bytes) -> list[Any]:
+    """Read JSON documents that stand one behind the other, as several calls of kubectl leave them in a file; empty where it is not that."""
+    decoder, documents, at = json.JSONDecoder(), [], 0
+    try:
+        text = data.decode().strip()
+        while at < len(text):
+            document, end = decoder.raw_decode(text, at)
+            documents.append(document)
+            at = _BLANKS.match(text, end).end()  # type: ignore[union-attr]  # it matches nothing as well
+    except (ValueError, RecursionError):
+        return []
+    return documents
+
+
+def _objects(documents: list[Any], where: str, depth: int = 1) -> Iterator[tuple[str, Any]]:
     """Yield every object with the place where it stands; lists are opened."""
     for number, document in enumerate(documents):
         place = where if len(documents) == 1 else f"{where} document {number + 1}"
-        if isinstance(document, list):
-            yield from _objects(document, place)
-        elif isinstance(document, Mapping) and isinstance(document.get("items"), list):
-            for position, item in enumerate(document["items"]):
-                yield f"{place} items[{position}]", _with_kind(item, document)
-        else:
+        items = _items_of(document)
+        if items is None or depth > _LISTS_IN_LISTS:
             yield place, document
+        elif isinstance(document, list):
+            yield from _objects(items, place, depth + 1)
+        else:
+            for position, item in enumerate(items):
+                yield from _objects([_with_kind(item, document)], f"{place} items[{position}]", depth + 1)
+
+
+def _items_of(document: object) -> list[Any] | None:
+    """Return the entries of a list of objects, None for anything else; Go prints those of an empty list as null."""
+    if isinstance(document, list):
+        return document
+    if not isinstance(document, dict) or not isinstance(document.get("items"), list | None):
+        return None
+    is_list = document.get("items") is not None or ("items" in document and str(document.get("kind")).endswith("List"))
+    return (document["items"] or []) if is_list else None
 
 
 def _with_kind(item: object, of_list: Mapping[str, Any]) -> object:
@@ -153,7 +195,7 @@ class SnapshotCluster:
         metadata = pod["metadata"]
         bound = {
             **pod,
-            "metadata": {**metadata, "uid": binding.uid, "annotations": {**(metadata.get("annotations") or {}), **binding.annotations}},
+            "metadata": {**metadata, "uid": binding.uid, "annotations": {**_annotations(metadata), **binding.annotations}},
             "spec": {**(pod.get("spec") or {}), "nodeName": binding.node},
         }
         self._pods[key] = bound
@@ -178,6 +220,11 @@ class SnapshotCluster:
         if self.bindings_file is not None:
             with self.bindings_file.open("ab") as file:
                 file.write(orjson.dumps(binding.to_object(), option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _annotations(metadata: JsonObject) -> JsonObject:
+    found = metadata.get("annotations")
+    return found if isinstance(found, dict) else {}
 
 
 def _key(pod: JsonObject) -> tuple[str, str]:

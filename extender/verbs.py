@@ -1,7 +1,8 @@
-"""The walk of a pod, in its order: filter, prioritize, bind. Bytes come from `app`, bytes go back to it.
+"""The walk of a pod, in its order: filter, prioritize, preempt, bind. Bytes come from `app`, bytes go back to it.
 
     filter      protocol -> demand + cluster.view -> placement.fits -> reasons -> protocol
     prioritize  the same first four, then scoring; the winner's set counts as tentatively taken
+    preempt     a veto over kube-scheduler's candidates: preemption
     bind        binding: place, promise, one POST, confirm or forget
 
 Each verb also leaves a trace for `explain` (references, no text) and counts in `metrics`. Bad pods are answered in the form of the verb with a sentence;
@@ -18,16 +19,20 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from extender import protocol
-from extender.binding import Bindings
+from extender.binding import Bindings, BindOutcome
 from extender.cluster import Cluster, View
 from extender.demand import Demand, read_demand
-from extender.explain import Decision, Decisions, bound_of
+from extender.explain import Bound, Decision, Decisions, bound_of, bound_text
 from extender.metrics import Metrics
+from extender.notices import Notice, NoticeReason, Recorder, Silence
 from extender.placement import Placement
+from extender.preemption import allowed
 from extender.protocol import Binder, BindVerdict, NodesCall
 from extender.reasons import Refusal, for_event, wire_sentence
 from extender.scoring import Scores, score
 from extender.settings import Settings
+from extender.waiting import WaitingPods
+from topology.api import annotations
 from topology.errors import DemandError
 
 NO_SCORE = 0
@@ -52,11 +57,15 @@ class _Identity:
 class Verbs:
     """The verbs over one state; one instance a process."""
 
-    def __init__(self, cluster: Cluster, binder: Binder, metrics: Metrics, settings: Settings, clocks: Clocks) -> None:
+    def __init__(
+        self, cluster: Cluster, binder: Binder, metrics: Metrics, settings: Settings, clocks: Clocks, recorder: Recorder | None = None
+    ) -> None:
         self.cluster = cluster
         self.placement = Placement()
         self.decisions = Decisions(settings.decisions_kept)
         self.bindings = Bindings(cluster, self.placement, binder, settings, clocks.monotonic)
+        self.waiting = WaitingPods(self.placement)
+        self._recorder = recorder or Silence()
         self._binder = binder
         self._metrics = metrics
         self._settings = settings
@@ -82,6 +91,11 @@ class Verbs:
         assert view is not None
         fitting = np.nonzero(code == Refusal.FITS)[0].tolist()
         self._remember(who, demand)
+        if fitting:
+            self.waiting.served(who.uid)
+        else:
+            self.waiting.refused(who.uid, demand.shape, view.generation)
+        self._warn_of_allocation(call.pod, who)
         if len(fitting) == 1:
             # kube-scheduler asks for no scores when one node is left: it goes there.
             self._score(demand, view, rows[fitting], who)
@@ -172,6 +186,17 @@ class Verbs:
             self.decisions.put(decision)
             self.decisions.score(decision.pod, decision.uid, scores)
 
+    # --- preempt ----------------------------------------------------------------------------------------------------
+
+    def preempt(self, body: bytes) -> bytes:
+        """Answer which candidate nodes to keep: those where the pod fits once the given victims are gone."""
+        call = protocol.read_preempt_call(body)
+        try:
+            demand = read_demand(call.pod, self._settings.whole_gpu_resource)
+        except DemandError:
+            return protocol.preempt_answer({})  # no eviction makes such a pod fit
+        return protocol.preempt_answer(allowed(call, demand, self.cluster, self.placement))
+
     # --- bind -------------------------------------------------------------------------------------------------------
 
     async def bind(self, body: bytes) -> bytes:
@@ -182,7 +207,9 @@ class Verbs:
         except DemandError as error:
             return protocol.error_answer(f"pod {call.pod}: {error}")
         outcome = await self.bindings.bind(call, demand)
-        self.decisions.bind(call.pod, call.uid, bound_of(call.node, outcome.error, outcome.plan, self.cluster.view()))
+        bound = bound_of(call.node, outcome.error, outcome.plan, self.cluster.view())
+        self.decisions.bind(call.pod, call.uid, bound)
+        self._tell_placement(call, outcome, bound)
         if outcome.verdict is not None:
             self._metrics.bindings.labels(outcome.verdict.value).inc()
         promised = self._scored.pop(call.uid, None)
@@ -190,12 +217,38 @@ class Verbs:
             self._metrics.worse_sets.inc()
         return protocol.error_answer(outcome.error)
 
+    def _tell_placement(self, call: protocol.BindCall, outcome: BindOutcome, bound: Bound) -> None:
+        if outcome.plan is None or outcome.verdict is None:
+            return
+        self.waiting.served(call.uid)
+        if outcome.error:
+            self._recorder.record(Notice(call.namespace, call.name, call.uid, NoticeReason.BIND_FAILED, outcome.error))
+        else:
+            self._recorder.record(Notice(call.namespace, call.name, call.uid, NoticeReason.PLACED, bound_text(bound)))
+
     async def _demand_of_stored_pod(self, call: protocol.BindCall) -> Demand:
         """Read the demand of a pod that this process has not filtered: a call after a restart."""
         pod = await self._binder.read_pod(call.namespace, call.name)
         if pod is None:
             raise DemandError(f"it was not filtered by this process and is not stored, so it cannot be bound to {call.node}")
         return read_demand(pod, self._settings.whole_gpu_resource)
+
+    # --- notices ----------------------------------------------------------------------------------------------------
+
+    def report_edits(self) -> None:
+        """Tell the owners of bound pods whose allocation was edited that nobody believes it."""
+        for pod in self.cluster.take_edited():
+            sentence = f"annotation {annotations.ALLOCATION} was changed after the pod was bound; the change is ignored"
+            self._recorder.record(Notice(pod.namespace, pod.name, pod.uid, NoticeReason.ALLOCATION_EDITED, sentence))
+
+    def _warn_of_allocation(self, pod: protocol.JsonObject, who: _Identity) -> None:
+        """Tell the owner of an unbound pod that carries an allocation that it is ignored, and will be overwritten at bind."""
+        metadata = pod.get("metadata")
+        found = metadata.get("annotations") if isinstance(metadata, dict) else None
+        if isinstance(found, dict) and annotations.ALLOCATION in found:
+            sentence = f"annotation {annotations.ALLOCATION} is written by Linkwise alone; what the pod carries is ignored and overwritten at bind"
+            namespace, _, name = who.pod.partition("/")
+            self._recorder.record(Notice(namespace, name, who.uid, NoticeReason.ALLOCATION_IGNORED, sentence))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -215,8 +268,8 @@ class Verbs:
 def _identity(pod: protocol.JsonObject) -> _Identity:
     metadata = pod.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
-    namespace, name, uid = (found.get(key) for key in ("namespace", "name", "uid"))
-    return _Identity(f"{namespace or 'default'}/{name or '?'}", uid if isinstance(uid, str) else "")
+    namespace, name, uid = (value if isinstance(value, str) else "" for value in map(found.get, ("namespace", "name", "uid")))
+    return _Identity(f"{namespace or 'default'}/{name or '?'}", uid)
 
 
 def _feasible_names(decision: Decision) -> list[str]:

@@ -1,15 +1,24 @@
 """Pods and clusters in one line, for tests: `pod("a").gpus(2).min_bandwidth(100)`, `cluster().dgx1v("a").pcie("b")`.
 
 Real machines by name (from `extender.sample_machines`), no dict literals of sixty lines. Builders are immutable: each step returns a new one, so a base can
-be shared.
+be shared. `extender_on` puts the real verbs over such a cluster, with a clock that only a test moves.
 """
 
+import json
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from extender.cluster import Cluster
+from extender.metrics import Metrics
 from extender.sample_machines import sample
-from extender.snapshot_file import Snapshot
+from extender.settings import Settings
+from extender.snapshot_file import Snapshot, SnapshotCluster
+from extender.verbs import Clocks, Verbs
+from topology.api import AllocatedGpu, Allocation
 
 JsonObject = dict[str, Any]
 
@@ -54,6 +63,11 @@ class PodBuilder:
     def max_distance(self, code: str) -> "PodBuilder":
         return self.annotated(max_distance=code)
 
+    def holding(self, node: str, *uuids: str, container: str = "main", phase: str = "Running") -> "PodBuilder":
+        """Bind the pod with an allocation of these GPUs; it asks for as many, unless it has containers already."""
+        asking = self if self.containers or self.init_containers else self.gpus(len(uuids), container)
+        return asking.bound_to(node, allocation_of(node, {container: uuids}), phase)
+
     def bound_to(self, node: str, allocation: str | None = None, phase: str = "Running") -> "PodBuilder":
         annotations = self.annotations if allocation is None else {**self.annotations, "linkwise.dev/allocation": allocation}
         return replace(self, node=node, phase=phase, annotations=annotations)
@@ -73,6 +87,11 @@ class PodBuilder:
 
 def _container(name: str, count: int | str, resource: str = "nvidia.com/gpu") -> JsonObject:
     return {"name": name, "resources": {"requests": {resource: str(count)}, "limits": {resource: str(count)}}}
+
+
+def allocation_of(node: str, containers: Mapping[str, Iterable[str]]) -> str:
+    """Return the value of the allocation annotation for UUIDs by container."""
+    return Allocation(node=node, containers={name: tuple(AllocatedGpu(uuid=uuid) for uuid in uuids) for name, uuids in containers.items()}).encode()
 
 
 def pod(name: str = "pod", namespace: str = "default") -> PodBuilder:
@@ -119,3 +138,98 @@ class ClusterBuilder:
 def cluster() -> ClusterBuilder:
     """Start an empty cluster."""
     return ClusterBuilder()
+
+
+def changed(
+    topology: JsonObject, *, without: int | None = None, unhealthy: Iterable[int] = (), holders: Mapping[int, str] | None = None
+) -> JsonObject:
+    """Return a GPUTopology as it looks later: one GPU (by position) fell off the bus, some are unhealthy, some are held by pods NAMESPACE/NAME."""
+    later = deepcopy(topology)
+    spec, status = later["spec"], later["status"]
+    for position in unhealthy:
+        status["gpus"][position]["healthy"] = False
+    for position, name in (holders or {}).items():
+        namespace, _, pod_name = name.partition("/")
+        status["gpus"][position]["holders"] = [{"namespace": namespace, "name": pod_name}]
+        status["holdersObserved"] = True
+    if without is not None:
+        spec["links"]["gpus"] = [[code for j, code in enumerate(row) if j != without] for row in spec["links"]["gpus"]]
+        for rows in (spec["gpus"], status["gpus"], spec["links"]["gpus"], spec["links"].get("nics") or [None] * len(spec["gpus"])):
+            del rows[without]
+    return later
+
+
+@dataclass
+class Clock:
+    """Time that stands still until a test moves it."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Extender:
+    """The verbs over a cluster in memory, called with the bytes that kube-scheduler sends."""
+
+    verbs: Verbs
+    binder: SnapshotCluster
+    metrics: Metrics
+    clock: Clock
+    problems: list[str]
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.verbs.cluster
+
+    def names(self) -> list[str]:
+        return list(self.cluster.view().names)
+
+    def filter(self, asked: PodBuilder, *names: str) -> JsonObject:
+        answer: JsonObject = json.loads(self.verbs.filter(self._call(asked, names)))
+        return answer
+
+    def prioritize(self, asked: PodBuilder, *names: str) -> dict[str, int]:
+        return {entry["Host"]: entry["Score"] for entry in json.loads(self.verbs.prioritize(self._call(asked, names)))}
+
+    async def bind(self, asked: PodBuilder, node: str) -> str:
+        """Return the answer's Error; empty is success."""
+        call = {"PodNamespace": asked.namespace, "PodName": asked.name, "PodUID": asked.uid, "Node": node}
+        error: str = json.loads(await self.verbs.bind(json.dumps(call).encode()))["Error"]
+        return error
+
+    async def place(self, asked: PodBuilder, node: str) -> list[int]:
+        """Filter and bind a pod; return the indices of its GPUs."""
+        assert self.filter(asked, node)["NodeNames"] == [node]
+        assert await self.bind(asked, node) == ""
+        return self.indices(asked, node)
+
+    def indices(self, asked: PodBuilder, node: str) -> list[int]:
+        """Return the positions of the GPUs that the ledger holds for the pod."""
+        entry = self.cluster.ledger.get(asked.uid)
+        return [] if entry is None else [bit for bit, uuid in enumerate(self.gpus_of(node)) if uuid in entry.uuids]
+
+    def gpus_of(self, node: str) -> tuple[str, ...]:
+        view = self.cluster.view()
+        return view.gpus[view.row_of[node]].uuids
+
+    def free(self, node: str) -> list[int]:
+        view = self.cluster.view()
+        mask = int(view.free[view.row_of[node]])
+        return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+    def _call(self, asked: PodBuilder, names: tuple[str, ...]) -> bytes:
+        return json.dumps({"Pod": asked.build(), "NodeNames": list(names) or self.names(), "Nodes": None}).encode()
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def extender_on(built: ClusterBuilder, settings: Settings | None = None, bindings_file: Path | None = None) -> Extender:
+    """Put the verbs over a cluster."""
+    chosen, clock, metrics = settings or Settings(), Clock(), Metrics()
+    state = Cluster(chosen.whole_gpu_resource, clock)
+    binder = SnapshotCluster(built.snapshot(), state, bindings_file)
+    problems = binder.feed()
+    return Extender(Verbs(state, binder, metrics, chosen, Clocks(clock, lambda: NOW)), binder, metrics, clock, problems)

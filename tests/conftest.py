@@ -1,11 +1,21 @@
-"""What every test may use: golden files with one switch that writes them anew."""
+"""What every test may use: golden files with one switch that writes them anew, and how hard hypothesis tries.
 
+`LINKWISE_HYPOTHESIS=thorough pytest tests/invariants` looks for an hour where `make test` looks for seconds.
+"""
+
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# No deadlines: the first use of a topology class makes its tables. In CI the same examples every time: a pipeline tells about its change.
+settings.register_profile("quick", max_examples=100, stateful_step_count=30, deadline=None, derandomize=os.environ.get("CI") == "true")
+settings.register_profile("thorough", max_examples=3000, stateful_step_count=60, deadline=None)
+settings.load_profile(os.environ.get("LINKWISE_HYPOTHESIS", "quick"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from topology.topology_class import TopologyClass
 
 from extender.reasons import Refusal
 from topology.inventory import Inventory
+from topology.topology_class import TopologyClass
 
 NO_CLASS = -1
 _FIRST_CAPACITY = 64

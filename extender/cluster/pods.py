@@ -72,7 +72,8 @@ def _gpus(raw: Mapping[str, Any], resource: str) -> int:
 def _amounts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     spec = _mapping(raw.get("spec"))
     for field in ("initContainers", "containers"):
-        for container in spec.get(field) or ():
+        containers = spec.get(field)
+        for container in containers if isinstance(containers, list) else ():
             resources = _mapping(_mapping(container).get("resources"))
             yield from (_mapping(resources.get(kind)) for kind in ("requests", "limits"))
 

@@ -5,14 +5,18 @@ any order and as often as it likes: each call says what is true now, so a repeat
 be read closes its node by name and is never dropped. Who decides about GPUs reads `view()` and writes through `ledger`.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
 from extender.cluster.ledger import Entry, EntryState, Ledger
+from extender.cluster.observed import ObservedHolders, holders
 from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.reasons import Refusal
@@ -35,6 +39,7 @@ class Cluster:
         self._clock = clock
         self._columns = Columns()
         self.ledger = Ledger(self._columns)
+        self._observed = ObservedHolders(self.ledger)
         self._bound: dict[str, dict[str, BoundPod]] = {}  # node -> uid -> pod, all that use GPUs
         self._node_of_pod: dict[str, str] = {}
         self._closures: dict[str, dict[str, _Closure]] = {}  # node -> what closes it -> why
@@ -42,6 +47,7 @@ class Cluster:
         self._holds: dict[str, TentativeHold] = {}
         self._view: View | None = None
         self.allocation_edits = 0  # seen on bound pods and not believed
+        self._edited: deque[BoundPod] = deque(maxlen=1000)
 
     # --- topologies -------------------------------------------------------------------------------------------------
 
@@ -90,7 +96,7 @@ class Cluster:
         if pod is None:
             metadata = raw.get("metadata")
             if isinstance(metadata, Mapping):
-                self._pod_is_not_bound(uid_of(metadata), ended=_has_ended(raw))
+                self._pod_holds_nothing(uid_of(metadata), bound=_is_bound(raw))
             return
         before = self._node_of_pod.get(pod.uid)
         if before is not None and before != pod.node:
@@ -99,19 +105,24 @@ class Cluster:
         self._node_of_pod[pod.uid] = pod.node
         self.unhold(pod.uid)
         self._count_pod(pod)
+        self._update_observed(pod.node)
 
-    def remove_pod(self, uid: str) -> None:
-        """Take a pod out that is gone: its GPUs are free at once."""
+    def remove_pod(self, uid: str, *, ended: bool = True) -> None:
+        """Take a pod out that is gone: its GPUs are free at once, unless its containers may run on and the node's agent can tell."""
         self.unhold(uid)
-        self.ledger.release(uid)
         node = self._node_of_pod.pop(uid, None)
+        pod = None if node is None else self._bound[node].pop(uid, None)
+        if ended or node is None or not self._observed.keep(uid, self._topologies.get(node)):
+            self.ledger.release(uid)
+            if node is not None and pod is not None and ended:
+                self._observed.ended(node, (pod.namespace, pod.name))
         if node is not None:
-            self._bound[node].pop(uid, None)
             self._open(node, uid)
+            self._update_observed(node)
 
-    def _pod_is_not_bound(self, uid: str, *, ended: bool) -> None:
-        entry = self.ledger.get(uid)
-        if ended or (entry is not None and entry.state is not EntryState.PROMISED):
+    def _pod_holds_nothing(self, uid: str, *, bound: bool) -> None:
+        """Release a bound pod that has ended; an unbound one is news from before its binding, since no pod is ever unbound again."""
+        if bound:
             self.remove_pod(uid)
 
     def _count_pod(self, pod: BoundPod) -> None:
@@ -120,6 +131,7 @@ class Cluster:
         if known is not None and known.state is EntryState.CONFIRMED and known.allocation != (pod.annotation or ""):
             # The allocation came with the binding; whoever changed it since is not believed.
             self.allocation_edits += 1
+            self._edited.append(pod)
             return
         if pod.allocation is not None:
             self._enter(pod, pod.allocation.uuids(), EntryState.CONFIRMED)
@@ -130,16 +142,7 @@ class Cluster:
 
     def _count_stranger(self, pod: BoundPod) -> None:
         """Enter a pod that came around Linkwise as its node's agent observed it; until then close the node."""
-        topology = self._topologies.get(pod.node)
-        observed = (
-            frozenset(
-                gpu.uuid
-                for gpu in topology.status.gpus
-                if any(holder.namespace == pod.namespace and holder.name == pod.name for holder in gpu.holders)
-            )
-            if topology is not None
-            else frozenset()
-        )
+        observed = holders(self._topologies.get(pod.node)).get((pod.namespace, pod.name), frozenset())
         if len(observed) >= pod.gpus:
             self._enter(pod, observed, EntryState.OBSERVED)
         else:
@@ -161,8 +164,29 @@ class Cluster:
         """Look at every pod of a node again after its GPUs changed."""
         for pod in tuple(self._bound.get(node, {}).values()):
             self._count_pod(pod)
+        self._update_observed(node)
         self.ledger.settle(node)
         self._view = None
+
+    def _update_observed(self, node: str) -> None:
+        self._observed.update(node, self._topologies.get(node), ((pod.namespace, pod.name) for pod in self._bound.get(node, {}).values()))
+
+    def take_edited(self) -> list[BoundPod]:
+        """Return the pods whose allocation was seen edited since the last call."""
+        edited = list(self._edited)
+        self._edited.clear()
+        return edited
+
+    def close_stale(self, now: datetime, after_s: float) -> None:
+        """Close the nodes whose agent has not been heard of for that long, and open those that are heard of again."""
+        for name, topology in self._topologies.items():
+            seen = topology.status.observed_at
+            age = 0.0 if seen is None else (now - seen).total_seconds()
+            is_closed = "agent" in self._closures.get(name, {})
+            if age > after_s and not is_closed:
+                self._close(name, "agent", Refusal.STALE, f"last heard of at {seen}")
+            elif age <= after_s and is_closed:
+                self._open(name, "agent")
 
     # --- open and closed --------------------------------------------------------------------------------------------
 
@@ -176,16 +200,21 @@ class Cluster:
 
     def _show_closure(self, node: str) -> None:
         row = self._columns.row(node)
-        closures = sorted(self._closures.get(node, {}).values(), key=lambda closure: closure.refusal)
-        if closures:
-            shown = _Closure(closures[0].refusal, "; ".join(closure.detail for closure in closures))
-        elif self._columns.class_index[row] == NO_CLASS:
-            shown = _Closure(Refusal.NO_TOPOLOGY, "")
-        else:
-            shown = _Closure(Refusal.FITS, "")
+        shown = self._closure_of(node)
         self._columns.set_closed(row, shown.refusal, shown.detail)
         self._columns.touch(row)
         self._view = None
+
+    def _closure_of(self, node: str, without: AbstractSet[str] = frozenset()) -> _Closure:
+        """Return what closes a node, the first reason first and all details; FITS where nothing does."""
+        closures = sorted(
+            (closure for key, closure in self._closures.get(node, {}).items() if key not in without), key=lambda closure: closure.refusal
+        )
+        if closures:
+            return _Closure(closures[0].refusal, "; ".join(closure.detail for closure in closures))
+        if self._columns.class_index[self._columns.row(node)] == NO_CLASS:
+            return _Closure(Refusal.NO_TOPOLOGY, "")
+        return _Closure(Refusal.FITS, "")
 
     # --- tentative holds --------------------------------------------------------------------------------------------
 
@@ -214,9 +243,37 @@ class Cluster:
             self._view = self._take(now)
         return self._view
 
+    def view_without(self, node: str, uids: AbstractSet[str]) -> View:
+        """Return the state as it would be with those pods gone from that node."""
+        view = self.view()
+        row = view.row_of.get(node, -1)
+        if not 0 <= row < view.rows:
+            return view
+        held = 0
+        for entry in self.ledger.on_node(node):
+            if entry.uid not in uids:
+                held |= view.gpus[row].mask_of(entry.uuids)
+        free, closed = view.free.copy(), view.closed.copy()
+        free[row] = int(view.usable[row]) & ~held
+        closed[row] = self._closure_of(node, without=uids).refusal
+        return replace(view, free=_frozen(free), closed=_frozen(closed))
+
     def topology_of(self, node: str) -> GPUTopology | None:
         """Return the GPUTopology of that node as it was read."""
         return self._topologies.get(node)
+
+    def topology_names(self) -> set[str]:
+        """Return the nodes with a GPUTopology, readable or not."""
+        unreadable = {node for node, closures in self._closures.items() if "topology" in closures}
+        return self._topologies.keys() | unreadable
+
+    def pod_uids(self) -> set[str]:
+        """Return the pods that hold GPUs, or are believed to: a list of all pods that lacks one of them means that it is gone.
+
+        Promises are left out: whether their pods are there is asked pod by pod.
+        """
+        entered = {entry.uid for entry in self.ledger if entry.state is not EntryState.PROMISED and not self._observed.is_ghost(entry)}
+        return self._node_of_pod.keys() | entered
 
     def _take(self, now: float) -> View:
         columns, n = self._columns, self._columns.count
@@ -244,6 +301,6 @@ def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
-def _has_ended(raw: Mapping[str, Any]) -> bool:
-    status = raw.get("status")
-    return isinstance(status, Mapping) and status.get("phase") in ("Succeeded", "Failed")
+def _is_bound(raw: Mapping[str, Any]) -> bool:
+    spec = raw.get("spec")
+    return isinstance(spec, Mapping) and bool(spec.get("nodeName"))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from topology.topology_class import TopologyClass
 
 from extender.cluster.columns import NodeGpus
+from topology.topology_class import TopologyClass
 
 
 @dataclass(frozen=True, slots=True)

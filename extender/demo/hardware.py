@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from topology.api import GPUTopology
+from topology.errors import InternalError
+from topology.links import Distance
 from topology.topology_class import TopologyClass, members, topology_class
 
 
@@ -49,8 +51,13 @@ class NodeHardware:
         return NodeHardware(topology, kind, tuple(gpu.uuid for gpu in topology.spec.gpus))
 
     def mask_of(self, uuids: Iterable[str]) -> int:
-        """Return the bits of GPUs given by UUID; raises ValueError for one that the node does not have."""
-        return sum(1 << self.uuids.index(uuid) for uuid in uuids)
+        """Return the bits of GPUs given by UUID; raises InternalError for one that the node does not have."""
+        mask = 0
+        for uuid in uuids:
+            if uuid not in self.uuids:
+                raise InternalError(f"node {self.topology.name} has no GPU {uuid}")
+            mask |= 1 << self.uuids.index(uuid)
+        return mask
 
     def indices(self, mask: int) -> tuple[int, ...]:
         """Return the indices, as nvidia-smi shows them, of the GPUs in a mask."""
@@ -61,6 +68,11 @@ class NodeHardware:
         largest = max(placed.masks, key=lambda mask: (mask.bit_count(), float(self.kind.bandwidth[mask])))
         gpu_set = self.kind.gpu_set(largest)
         return Figures(gpu_set.bandwidth, gpu_set.worst, gpu_set.bandwidth > self._fastest_pcie(largest))
+
+    def keeps(self, placed: Placed, floor: float, ceiling: Distance) -> bool:
+        """Return whether every container's set has at least ``floor`` GB/s and no link beyond ``ceiling``, as the extender holds to them."""
+        sets = [mask for mask in placed.masks if mask.bit_count() > 1]
+        return all(self.kind.bandwidth[mask] >= floor and self.kind.worst[mask] <= ceiling for mask in sets)
 
     def _fastest_pcie(self, mask: int) -> float:
         """GB/s of the fastest PCIe path inside a set: whatever is faster than that runs over NVLink."""

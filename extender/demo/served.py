@@ -121,7 +121,7 @@ class OverHttp:
         return answer
 
     def _decide(self, pod: StreamPod, names: list[str]) -> str | None:
-        """The three calls; returns the node that the pod was bound to."""
+        """Make the three calls; returns the node that the pod was bound to."""
         raw = pod.to_object()
         fitting = self._call("filter", {"Pod": raw, "Nodes": None, "NodeNames": names})["NodeNames"]
         if not fitting:

@@ -1,26 +1,28 @@
-"""One stream of pods, placed twice on equal clusters: by the extender over HTTP, and beside it by plain counting.
+"""One stream of pods on equal clusters: placed by the extender over HTTP, beside it by plain counting, and by counting with the best set of each node.
 
-Called by `extender.cli`; `report` and `picture` show the `Tour` that comes out. Both sides get every step in the same order, before either gets the next
+Called by `extender.cli`; `report` and `picture` show the `Tour` that comes out. All sides get every step in the same order, before any gets the next
 one. A pod that finds no node waits, and is tried again whenever a pod has finished, as kube-scheduler does.
 """
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Final, Protocol
 
 import structlog
 
 from extender.demo.hardware import Figures, NodeHardware, Placed, hardware_of
-from extender.demo.plain import PlainCounting
+from extender.demo.plain import PlainCounting, best_set_picker
 from extender.demo.scene import PICTURED_NODE, Scene, make_scene
 from extender.demo.served import OverHttp, calling, serving
 from extender.demo.stream import Step, StreamPod, make_stream
 from extender.protocol import JsonObject
+from topology.api.annotations import MAX_DISTANCE, MIN_BANDWIDTH
 from topology.errors import InputError
+from topology.links import Distance
 
 FEWEST_PODS: Final = 2  # the pictured one and the impossible one
 
@@ -72,6 +74,7 @@ class Tour:
     hardware: dict[str, NodeHardware]
     pods: tuple[StreamPod, ...]
     plain: Walk
+    best_sets: Walk
     linkwise: Walk
     refusal: JsonObject
     decisions: int
@@ -82,6 +85,22 @@ class Tour:
         placed = walk.placed.get(pod.name)
         return None if placed is None else self.hardware[placed.node].figures(placed)
 
+    def compared(self) -> list[StreamPod]:
+        """Return the pods with links of their own that every side placed."""
+        sides = (self.plain, self.best_sets, self.linkwise)
+        return [pod for pod in self.pods if pod.largest > 1 and all(pod.name in side.placed for side in sides)]
+
+    def mean_gb_per_s(self, walk: Walk, pods: Sequence[StreamPod]) -> float:
+        """Return the mean of what those pods got on one side; each of them (at least one) was placed there."""
+        return fmean(figures.gb_per_s for pod in pods if (figures := self.figures(walk, pod)) is not None)
+
+    def kept(self, walk: Walk, pod: StreamPod) -> bool | None:
+        """Return whether that side kept the pod's floor and ceiling; None where it asked for neither or was never placed."""
+        floor, ceiling, placed = pod.wish(MIN_BANDWIDTH), pod.wish(MAX_DISTANCE), walk.placed.get(pod.name)
+        if placed is None or (floor is None and ceiling is None):
+            return None
+        return self.hardware[placed.node].keeps(placed, float(floor or 0), Distance[ceiling or "SYS"])
+
 
 def tour(pods: int, seed: int, progress: Callable[[int, int], None] = lambda _done, _all: None) -> Tour:
     """Run the demo; ``progress`` hears after every step how many are done, and of how many. Raises InputError for fewer than 2 pods."""
@@ -91,15 +110,17 @@ def tour(pods: int, seed: int, progress: Callable[[int, int], None] = lambda _do
     hardware = hardware_of(scene.topologies)
     steps = make_stream(seed, pods, scene.gpus, PICTURED_NODE)
     arriving = tuple(step.pod for step in steps if step.arrives)
-    plain, linkwise, counting = Walk(), Walk(), PlainCounting(scene, seed)
+    plain, best_sets, linkwise = Walk(), Walk(), Walk()
+    counting, with_best_sets = PlainCounting(scene, seed), PlainCounting(scene, seed, best_set_picker(hardware))
     with _quiet(), serving(scene.snapshot(arriving)) as served, calling(served.url) as client:
         over_http = OverHttp(served, client, hardware, seed)
         for number, step in enumerate(steps):
             plain.take(step, counting)
+            best_sets.take(step, with_best_sets)
             linkwise.take(step, over_http)
             progress(number + 1, len(steps))
         refusal = over_http.decision(arriving[-1])
-    return Tour(scene, hardware, arriving, plain, linkwise, refusal, len(over_http.seconds), median(over_http.seconds))
+    return Tour(scene, hardware, arriving, plain, best_sets, linkwise, refusal, len(over_http.seconds), median(over_http.seconds))
 
 
 @contextmanager

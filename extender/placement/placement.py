@@ -71,7 +71,8 @@ class Placement:
         kind = view.classes[view.class_index[row]]
         by_model = usable_mask(shape, kind)
         free = int(view.free[row]) & by_model
-        best = kind.best_set(free, shape.largest) if 1 < shape.largest <= free.bit_count() else None
+        # The best that the pod would accept; where nothing is near enough, the best of all, which tells what there is.
+        best = kind.best_set(free, shape.largest, shape.ceiling) or kind.best_set(free, shape.largest) if shape.largest > 1 else None
         return NodeNumbers(
             total=kind.size,
             eligible=(int(view.usable[row]) & by_model).bit_count(),

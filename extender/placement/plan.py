@@ -1,11 +1,11 @@
 """Which GPUs of one node each container of a pod gets: one table lookup for one GPU container, a bounded search for several.
 
 Called by `placement` with a topology class and the mask of GPUs that may be used; knows nothing of nodes or state. Floors and ceilings hold within
-each container's own set. Containers that run together get disjoint sets; an init container is planned inside the GPUs of the containers that
-start after it, and gets further ones only where those are too few, so that the union is what kubelet counts for the pod.
+each container's own set. Containers that run together get disjoint sets; an init container is planned inside the GPUs that its pod has anyway,
+and gets further ones only where those are too few or do not meet its floor, and only so many that the union is what kubelet counts for the pod.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,7 +51,7 @@ def _best_of(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
     """Return the best of the first plans: bandwidth of the largest container, of the others, of the union, worth of the remainder."""
     best: Plan | None = None
     best_key: tuple[float, ...] = ()
-    for number, found in enumerate(_plans(shape, kind, mask)):
+    for number, found in enumerate(_Search(shape, kind, mask).plans()):
         if best is not None and (number >= _PLANS_COMPARED or (shape.careful and found.bandwidth < best.bandwidth * _TIER)):
             break
         key = _key(shape, kind, mask, found)
@@ -68,69 +68,96 @@ def _key(shape: Shape, kind: TopologyClass, mask: int, found: Plan) -> tuple[flo
     return (others, float(kind.bandwidth[found.union]), worth)
 
 
-def _plans(shape: Shape, kind: TopologyClass, mask: int) -> Iterator[Plan]:
-    """Yield every plan, those with the best set for the largest container first."""
-    together = [number for number, part in enumerate(shape.parts) if part.kind is not ContainerKind.INIT]
-    together.sort(key=lambda number: -shape.parts[number].gpus)
-    for chosen in _disjoint(shape, kind, mask, together):
-        masks = _with_init_containers(shape, kind, mask, chosen)
-        if masks is None:
-            continue
-        union = 0
-        for part_mask in masks:
-            union |= part_mask
-        largest = max(masks, key=lambda part_mask: (part_mask.bit_count(), float(kind.bandwidth[part_mask])))
-        yield Plan(masks, union, float(kind.bandwidth[largest]), kind.worst_code(largest))
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search for the sets of several containers inside ``mask``: complete, and lazy, so that a pod that fits easily is answered at once."""
 
+    shape: Shape
+    kind: TopologyClass
+    mask: int
 
-def _disjoint(shape: Shape, kind: TopologyClass, mask: int, numbers: list[int]) -> Iterator[dict[int, int]]:
-    """Yield disjoint sets, one a part, for the parts of those numbers (largest first)."""
-    if not numbers:
-        yield {}
-        return
-    first, rest = numbers[0], numbers[1:]
-    part = shape.parts[first]
-    if not rest:
-        last = kind.best_set(mask, part.gpus, shape.ceiling, _floor(shape, part), careful=shape.careful)
-        if last is not None:
-            yield {first: last.mask}
-        return
-    if not all(_possible(shape, kind, mask, shape.parts[number]) for number in numbers):
-        return
-    for candidate in kind.sets(mask, part.gpus, shape.ceiling, _floor(shape, part)):
-        for others in _disjoint(shape, kind, mask & ~int(candidate), rest):
-            yield {first: int(candidate), **others}
+    def plans(self) -> Iterator[Plan]:
+        """Yield every plan, those with the best set for the largest container first; which of two equal containers gets which set makes no difference."""
+        if not all(self._possible(part) for part in self.shape.parts):
+            return
+        parts = self.shape.parts
+        together = [number for number, part in enumerate(parts) if part.kind is not ContainerKind.INIT]
+        together.sort(key=lambda number: (-parts[number].gpus, parts[number].kind))
+        for chosen in self._disjoint(self.mask, together):
+            for masks in self._with_init_containers(chosen):
+                yield self._plan(masks)
 
+    def _plan(self, masks: tuple[int, ...]) -> Plan:
+        bandwidth = self.kind.bandwidth
+        largest = max(masks, key=lambda part_mask: (part_mask.bit_count(), float(bandwidth[part_mask])))
+        return Plan(masks, _union(masks), float(bandwidth[largest]), self.kind.worst_code(largest))
 
-def _possible(shape: Shape, kind: TopologyClass, mask: int, part: Part) -> bool:
-    return part.gpus <= kind.size and float(kind.best_bandwidths(part.gpus, shape.ceiling)[mask]) >= _floor(shape, part)
+    def _possible(self, part: Part) -> bool:
+        return part.gpus <= self.kind.size and float(self.kind.best_bandwidths(part.gpus, self.shape.ceiling)[self.mask]) >= _floor(self.shape, part)
 
+    def _disjoint(self, mask: int, numbers: list[int], after: Sequence[int] | None = None) -> Iterator[dict[int, int]]:
+        """Yield disjoint sets, one a part, for the parts of those numbers; ``after`` are the sets left to a part that equals the one before it."""
+        if not numbers:
+            yield {}
+            return
+        first, rest = numbers[0], numbers[1:]
+        part = self.shape.parts[first]
+        if not rest and not self._has_init_containers:
+            best = self._best_set(mask, part)
+            if best is not None:
+                yield {first: best}
+            return
+        candidates = self._sets(mask, part) if after is None else after
+        for position, candidate in enumerate(candidates):
+            if candidate & ~mask:
+                continue
+            left = candidates[position + 1 :] if rest and self.shape.parts[rest[0]] == part else None
+            for others in self._disjoint(mask & ~candidate, rest, left):
+                yield {first: candidate, **others}
 
-def _with_init_containers(shape: Shape, kind: TopologyClass, mask: int, chosen: dict[int, int]) -> tuple[int, ...] | None:
-    """Add the init containers' sets to those that run together; None where one of them has no set."""
-    masks = dict(chosen)
-    everything = 0
-    for part_mask in chosen.values():
-        everything |= part_mask
-    running = 0  # sidecars that have started by now
-    for number, part in enumerate(shape.parts):
-        if part.kind is ContainerKind.SIDECAR:
-            running |= chosen[number]
-        elif part.kind is ContainerKind.INIT:
-            own = _init_set(shape, kind, part, everything & ~running, mask & ~everything)
-            if own is None:
-                return None
-            masks[number] = own
-            everything |= own
-    return tuple(masks[number] for number in range(len(shape.parts)))
+    @property
+    def _has_init_containers(self) -> bool:
+        return any(part.kind is ContainerKind.INIT for part in self.shape.parts)
 
+    def _with_init_containers(self, chosen: dict[int, int], at: int = 0, running: int = 0) -> Iterator[tuple[int, ...]]:
+        """Add the init containers' sets in the order in which they start; ``running`` are the GPUs of the sidecars that have started by then."""
+        if at == len(self.shape.parts):
+            yield tuple(chosen[number] for number in range(at))
+            return
+        part = self.shape.parts[at]
+        if part.kind is not ContainerKind.INIT:
+            started = chosen[at] if part.kind is ContainerKind.SIDECAR else 0
+            yield from self._with_init_containers(chosen, at + 1, running | started)
+            return
+        for own in self._init_sets(part, _union(chosen.values()), running):
+            yield from self._with_init_containers({**chosen, at: own}, at + 1, running)
 
-def _init_set(shape: Shape, kind: TopologyClass, part: Part, idle: int, spare: int) -> int | None:
-    """Choose an init container's GPUs: among ``idle`` ones of its pod, all of those and some ``spare`` ones where they are too few."""
-    if part.gpus <= idle.bit_count():
-        found = kind.best_set(idle, part.gpus, shape.ceiling, _floor(shape, part), careful=shape.careful)
+    def _init_sets(self, part: Part, taken: int, running: int) -> Iterator[int]:
+        """Yield sets for an init container: inside the idle ones of its pod's ``taken`` GPUs where they will do, else with as few others as possible.
+
+        Never more than kubelet counts for the pod. A set inside leaves the most for the init containers after it, so the best of those is enough.
+        """
+        idle = taken & ~running
+        inside = self._best_set(idle, part)
+        if inside is not None:
+            yield inside
+            return
+        room = self.shape.gpus - taken.bit_count()
+        further = [(added, own) for own in self._sets(self.mask & ~running, part) if (added := (own & ~taken).bit_count()) <= room]
+        yield from (own for _, own in sorted(further, key=lambda pair: pair[0]))
+
+    def _best_set(self, mask: int, part: Part) -> int | None:
+        shape = self.shape
+        found = self.kind.best_set(mask, part.gpus, shape.ceiling, _floor(shape, part), careful=shape.careful)
         return None if found is None else found.mask
-    for candidate in kind.sets(idle | spare, part.gpus, shape.ceiling, _floor(shape, part)):
-        if int(candidate) & idle == idle:
-            return int(candidate)
-    return None
+
+    def _sets(self, mask: int, part: Part) -> list[int]:
+        found: list[int] = self.kind.sets(mask, part.gpus, self.shape.ceiling, _floor(self.shape, part)).tolist()
+        return found
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union

@@ -13,14 +13,15 @@ from typing import Final
 from topology.graph import palette
 from topology.graph.columns import header
 from topology.graph.devices import MachineGraph
-from topology.graph.layout import Layout, PlacedBracket, PlacedCluster, PlacedPart, arc_height, layout
+from topology.graph.layout import Layout, PlacedBracket, PlacedCluster, PlacedPart, layout
 from topology.graph.legend import draw_legend, least_width
 from topology.graph.nic_places import CHIP_TYPE, chip_name
+from topology.graph.nvlink_courses import nvlink_courses
 from topology.graph.pcie_tree import gpu_labels
 from topology.graph.svg import Box, Fragment, Paint, Pen, Type, clipped, line, moved, number, path, rect, text, width_of
 
 FADED: Final = 0.22  # links that the chosen set does not use
-CHOSEN: Final = "#e8590c"
+MOST_WIDTH: Final = 1100.0  # that words may ask for; longer ones are cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def draw_machine(graph: MachineGraph, words: Words | None = None, marks: Marks |
     words = words or Words()
     title = machine_title(graph) if words.title is None else words.title
     wanted = [width_of(title, palette.TITLE.size) * 1.06, width_of(words.subtitle, palette.SUBTITLE.size), least_width(graph) if legend else 0.0]
-    least = max(wanted)
+    least = min(MOST_WIDTH, max(wanted))
     placed = layout(graph, nics=nics, least_width=least)
     head = (34.0 if title else 0.0) + (22.0 if words.subtitle else 0.0)
     body = moved("".join(_Painter(graph, placed, marks or Marks()).back_to_front()), 0, head)
@@ -54,7 +55,7 @@ def draw_machine(graph: MachineGraph, words: Words | None = None, marks: Marks |
     if words.subtitle:
         body += text(0, head - 12, clipped(words.subtitle, palette.SUBTITLE.size, placed.width), palette.SUBTITLE)
     if legend:
-        key = draw_legend(graph, placed.width, {bracket.bracket.code for bracket in placed.brackets})
+        key = draw_legend(graph, placed.width, {bracket.bracket.code for bracket in placed.brackets}, nics=nics)
         body += moved(key.body, 0, height + 20) if key.body else ""
         height += 20 + key.height if key.body else 0.0
     return Fragment(placed.width, height, body)
@@ -71,15 +72,6 @@ def machine_title(graph: MachineGraph) -> str:
     return ", ".join(f"{count} × {model or 'GPU'}" for model, count in models.items())
 
 
-@dataclass(frozen=True, slots=True)
-class _Strand:
-    """One end of an NVLink at a GPU: where the other end is, so that ends can be sorted along the GPU's edge."""
-
-    gpu: str
-    other: str
-    outer: bool
-
-
 class _Painter:
     """Paints one placed machine; each method yields the elements of one layer."""
 
@@ -88,7 +80,6 @@ class _Painter:
         self.placed = placed
         self.marks = marks
         self.rows = placed.plan.row_of()
-        self.seats = placed.plan.seat_of()
         self.uniform = len({(graph.nodes[gpu]["model"]) for gpu in self.rows}) == 1
 
     def back_to_front(self) -> Iterator[str]:
@@ -143,44 +134,10 @@ class _Painter:
             for a, b, data in self.graph.edges(data=True)
             if data["nvlinks"] and not (self.graph.nodes[a]["nvswitch"] and self.graph.nodes[b]["nvswitch"])
         ]
-        ends = self._ends([(a, b) for a, b, _ in links])
+        courses = nvlink_courses(self.placed, [(a, b) for a, b, _ in links])
         for a, b, data in sorted(links, key=lambda link: (link[2]["nvlinks"], link[0], link[1])):
             pen = self._faded(palette.nvlink_pen(data["nvlinks"], data["gb_per_s"]), strong=self._chosen(a) and self._chosen(b))
-            yield path(self._course(a, b, ends), pen, _link_words(a, b, data))
-
-    def _ends(self, links: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
-        """Return x of the end at the first GPU towards the second, sorted along the edge so that lines do not cross at the GPU."""
-        strands: dict[tuple[str, bool], list[str]] = {}
-        for one, two in links:
-            for gpu, other in ((one, two), (two, one)):
-                if self.rows[gpu] != self.rows[other] or abs(self.seats[gpu] - self.seats[other]) > 1:
-                    strands.setdefault((gpu, self.rows[gpu] == self.rows[other]), []).append(other)
-        found = {}
-        for (gpu, same_row), others in strands.items():
-            order = sorted(others, key=lambda other, here=gpu, arc=same_row: self._end_order(here, other, arc=arc))  # type: ignore[misc]
-            gap = min(22.0, (self.placed.gpus[gpu].width - 28) / max(1, len(order) - 1))
-            for at, other in enumerate(order):
-                found[gpu, other] = self.placed.gpus[gpu].middle + (at - (len(order) - 1) / 2) * gap
-        return found
-
-    def _end_order(self, gpu: str, other: str, *, arc: bool) -> float:
-        if not arc:
-            return self.placed.gpus[other].middle
-        span = self.seats[other] - self.seats[gpu]
-        return -span if span < 0 else 200.0 - span  # nested arcs: the longer one starts farther from its goal
-
-    def _course(self, a: str, b: str, ends: Mapping[tuple[str, str], float]) -> str:
-        if (a, b) not in ends:
-            left, right = sorted((self.placed.gpus[a], self.placed.gpus[b]), key=lambda box: box.x)
-            y = left.y + left.height / 2
-            return f"M{number(left.right)} {number(y)}L{number(right.x)} {number(y)}"
-        x1, x2 = ends[a, b], ends[b, a]
-        if self.rows[a] != self.rows[b]:
-            return f"M{number(x1)} {number(self.placed.inner(a))}L{number(x2)} {number(self.placed.inner(b))}"
-        y = self.placed.outer(a)
-        away = -1 if self.rows[a] == 0 else 1
-        reach = y + away * arc_height(abs(self.seats[a] - self.seats[b])) * 4 / 3 * 0.9  # a cubic curve reaches 3/4 of its handles
-        return f"M{number(x1)} {number(y)}C{number(x1)} {number(reach)} {number(x2)} {number(reach)} {number(x2)} {number(y)}"
+            yield path(courses[a, b], pen, _link_words(a, b, data))
 
     def _nvswitch(self) -> Iterator[str]:
         bar = self.placed.nvswitch

@@ -50,11 +50,10 @@ def least_width(graph: MachineGraph) -> float:
     return max(wanted, default=0.0)
 
 
-def draw_legend(graph: MachineGraph, width: float, drawn: Collection[str]) -> Fragment:
-    """Draw the legend within ``width``; entries wrap into rows. ``drawn`` are the PCIe codes that the picture shows."""
+def draw_legend(graph: MachineGraph, width: float, drawn: Collection[str], *, nics: bool) -> Fragment:
+    """Draw the legend within ``width``; entries wrap into rows. ``drawn`` are the PCIe codes that the picture shows, ``nics`` tells whether it shows NICs."""
     entries = [(_sample(one), _words(one, drawn=bool(one.code.nvlinks) or one.code.text in drawn)) for one in link_classes(graph)]
-    has_nics = any(data["kind"] == "nic" for _, data in graph.nodes(data=True))
-    if has_nics:
+    if nics and any(data["kind"] == "nic" for _, data in graph.nodes(data=True)):
         entries.append((rect(Box(4, -12, _SAMPLE - 8, 14), palette.NIC_CHIP), "NIC, at the GPUs nearest to it"))
     body, x, y = "", 0.0, 14.0
     for sample, words in entries:

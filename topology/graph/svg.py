@@ -5,7 +5,9 @@ at most one decimal. Presentation attributes instead of a style sheet, because t
 where is `drawing`'s business; `sheet` makes files.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
@@ -194,11 +196,11 @@ def _class_of(letter: str) -> str:
 
 def clipped(content: str, size: float, room: float) -> str:
     """Return the text, cut with an ellipsis where it would be wider than ``room``."""
-    if width_of(content, size) <= room:
+    ends = list(accumulate(width_of(letter, size) for letter in content))  # where each letter ends
+    if not ends or ends[-1] <= room:
         return content
-    while content and width_of(content + "…", size) > room:
-        content = content[:-1]
-    return content.rstrip(" ,") + "…"
+    kept = bisect_right(ends, room - width_of("…", size))
+    return content[:kept].rstrip(" ,") + "…"
 
 
 def _opacity(value: float) -> str | None:

@@ -24,7 +24,7 @@ class ReportedLink:
 
 @dataclass(frozen=True, slots=True)
 class ReportedSet:
-    """GPUs taken together: their positions, GB/s of the set, the code of the weakest link between any two, and why in words (None if not asked)."""
+    """GPUs taken together: positions and indices, GB/s of the set, and the code of the weakest link between any two."""
 
     positions: tuple[int, ...]
     gpus: tuple[int, ...]
@@ -34,7 +34,7 @@ class ReportedSet:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why an input could not be read: one of the kinds of design, and a sentence."""
+    """Why an input could not be read: a `NvidiaSmiFailure` by its value, and a sentence."""
 
     kind: str
     message: str

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from topology.errors import InternalError
 from topology.graph import MachineGraph, machine_title
 from topology.inspection.link_classes import LinkClass, link_classes
 from topology.inspection.machine import Machine
@@ -26,7 +27,7 @@ _QUIET = "dim"
 def report_for_people(report: Report) -> RenderableType:
     """Return everything that is printed for one input."""
     if report.machine is None:
-        raise ValueError("a report without a machine has an error to print instead")
+        raise InternalError("a report without a machine was to be printed; its error is what people need")
     machine = report.machine
     parts: list[RenderableType] = [_headline(report, machine), "", _gpus(machine)]
     if report.links:

@@ -13,9 +13,10 @@ from typing import Final
 
 from topology.links import LinkCode
 from topology.nvidia_smi.failures import shortened
-from topology.nvidia_smi.matrix_text import Header, Row
+from topology.nvidia_smi.matrix_text import AFFINITY_COLUMNS, Header, Row
 from topology.nvidia_smi.pieces import Piece, pieces
 
+_AFFINITY_WORDS: Final = {key: name for name, key in AFFINITY_COLUMNS.items()}
 _TAB: Final = 8  # a terminal's tab stops, which copies turn into blanks
 
 
@@ -51,7 +52,9 @@ def _stands_in_tab_cells(row: Row, header: Header) -> bool:
 
 
 def _stands_under_header(row: Row, header: Header) -> bool:
-    return [_column_at(piece.at, header) for piece in _body(row, header)] == list(range(len(header.devices)))
+    # Exactly: in a text whose blanks were collapsed, words stand near their column by chance. The tool prints the X one blank further right.
+    offsets = zip(_body(row, header), header.device_offsets, strict=True)
+    return all(piece.at == offset or (piece.is_self and piece.at == offset + 1) for piece, offset in offsets)
 
 
 def _tab_cells(text: str) -> list[str]:
@@ -175,20 +178,25 @@ def _affinities(row: Row, body: Sequence[Piece], header: Header, layout: Layout,
     tail = _joined_lists(row.pieces[len(body) :])
     if not tail or not header.affinities:
         return blank, f"{_words(tail)} stands behind the last column" if tail else None
-    if len(tail) == len(header.affinities):
-        return dict(zip(header.affinities, (piece.text for piece in tail), strict=True)), None
-    found = None
-    if complete and "\t" in row.text:
-        found = _by_positions(_tail_cells(row, body), header) if layout.tab_cells else None
-    elif complete:
-        found = _by_agreement(_under_affinity_names(tail, header), _by_positions(_unexpanded(row, body, tail), header))
+    # Where a code is lost or in excess, the first of these words may be a damaged code as well.
+    found = _affinities_of(row, body, tail, header, layout) if complete else None
     if found is None:
-        return blank, f"{_words(tail)} cannot be told to be {' or '.join(header.affinities)}"
+        return blank, f"{_words(tail)} cannot be told to be {' or '.join(_AFFINITY_WORDS[key] for key in header.affinities)}"
     return found, None
 
 
+def _affinities_of(row: Row, body: Sequence[Piece], tail: Sequence[Piece], header: Header, layout: Layout) -> dict[str, str | None] | None:
+    if len(tail) == len(header.affinities):
+        return dict(zip(header.affinities, (piece.text for piece in tail), strict=True))
+    if tail[0].glued:
+        return None  # the blank that was lost may have been the place of an empty cell
+    if "\t" in row.text:
+        return _by_positions(_tail_cells(row, body), header) if layout.tab_cells else None
+    return _by_agreement(_under_affinity_names(tail, header) if layout.aligned else None, _by_positions(_unexpanded(row, body, tail), header))
+
+
 def _words(tail: Sequence[Piece]) -> str:
-    return " ".join(repr(piece.text) for piece in tail)
+    return shortened(" ".join(repr(piece.text) for piece in tail), 60)
 
 
 def _joined_lists(tail: Sequence[Piece]) -> list[Piece]:
@@ -211,21 +219,25 @@ def _by_positions(cells: list[str] | None, header: Header) -> dict[str, str | No
     if cells is None:
         return None
     filled = {k for k, cell in enumerate(cells) if cell}
-    layouts = [at for at in _TAIL_POSITIONS.get(len(header.affinities), ()) if filled <= set(at)]
-    layouts.sort(key=lambda at: len(cells) != at[-1] + 1)
-    if not layouts:
-        return None
-    return {key: (cells[k] or None) if k < len(cells) else None for key, k in zip(header.affinities, layouts[0], strict=True)}
+    possible = [at for at in _TAIL_POSITIONS.get(len(header.affinities), ()) if filled <= set(at)]
+    # The last column is the one that is never blank, so the layout that ends where the cells end is the right one.
+    found = [
+        {key: (cells[k] or None) if k < len(cells) else None for key, k in zip(header.affinities, at, strict=True)}
+        for at in [at for at in possible if at[-1] == max(filled)] or possible
+    ]
+    return found[0] if found and all(one == found[0] for one in found) else None
 
 
 def _unexpanded(row: Row, body: Sequence[Piece], tail: Sequence[Piece]) -> list[str] | None:
     """Undo a terminal's expansion of tabs: the cells between the last code and the end of the row, None where the words do not stand on tab stops."""
+    if any((piece.at - row.label_offset) % _TAB not in ((0, 1) if piece.is_self else (0,)) for piece in row.pieces):
+        return None
     cells: list[str] = []
     position = body[-1].end - row.label_offset
     for piece in tail:
         start = piece.at - row.label_offset
         tabs = start // _TAB - position // _TAB
-        if start % _TAB or tabs < 1:
+        if tabs < 1:
             return None
         cells += [""] * (tabs - 1) + [piece.text]
         position = start + len(piece.text)

@@ -1,0 +1,154 @@
+"""Raw requests to the API server: bytes of JSON in and out, status codes as they are, authentication by the official client.
+
+Used by everything in this package. Configuration and credentials (kubeconfig, in-cluster token with refresh) are the official client's; requests go
+through one aiohttp session, because its API classes decode every object into models, which the hot path cannot pay.
+"""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+import orjson
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+from topology.errors import InputError, LinkwiseError
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+_CONNECTIONS: Final = 64
+_READ_BUFFER: Final = 2 * 1024 * 1024  # a line may be twice that; etcd holds objects of up to 1.5 MiB
+
+
+class NoAnswerError(LinkwiseError):
+    """The API server gave no answer: refused, reset, timed out. What was sent may have taken effect."""
+
+
+class ApiRefusedError(LinkwiseError):
+    """The API server answered with an error status; ``reason`` is the Status object's, for example `AlreadyExists`."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a request carries: an object and the media type that says how it is meant."""
+
+    value: Any
+    content_type: str = JSON
+
+
+class KubeClient:
+    """One session with one API server; use as ``async with await KubeClient.connect(...)``."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._host = configuration.host.rstrip("/")
+        connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=RESTClientObject(configuration).ssl_context)
+        self._session = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_BUFFER)
+
+    @staticmethod
+    async def connect(kubeconfig: Path | None = None, context: str | None = None) -> "KubeClient":
+        """Return a client by kubeconfig, or by the pod's own account where there is none; raises InputError with a sentence."""
+        configuration = Configuration()
+        in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
+        where = "the pod's service account" if in_cluster else f"kubeconfig {kubeconfig or os.environ.get('KUBECONFIG') or '~/.kube/config'}"
+        try:
+            if in_cluster:
+                load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the official client has no types here
+            else:
+                file = None if kubeconfig is None else str(kubeconfig)
+                await load_kube_config(file, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]  # as above
+        except (ConfigException, OSError) as error:
+            raise InputError(f"{where} cannot be used: {error}; accepted: --kubeconfig FILE, or a pod with a service account") from error
+        return KubeClient(configuration)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the session."""
+        await self._session.close()
+
+    async def request(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Body | None = None, timeout_s: float = 30.0) -> Any:
+        """Send one request and return the decoded answer.
+
+        Raises ApiRefusedError for any status of 300 and above, NoAnswerError where there was no answer; never retries.
+        """
+        answer = await self.raw(method, path, query, body, timeout_s)
+        return orjson.loads(answer)
+
+    async def raw(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Body | None = None, timeout_s: float = 30.0) -> bytes:
+        """Send one request and return the bytes of the answer; raises as `request` does."""
+        data = None if body is None else orjson.dumps(body.value)
+        headers = await self._headers(body)
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        try:
+            async with self._session.request(
+                method, self._host + path, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                answer = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise NoAnswerError(f"{method} {path}: {_why(error)}") from error
+        _check(method, path, response.status, answer)
+        return answer
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch and yield its lines; entering succeeds only when the server has answered.
+
+        The lines end when the server ends them. Raises ApiRefusedError on an error status, NoAnswerError where the connection breaks or stays
+        silent for ``silence_s``.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_s)
+        try:
+            async with self._session.get(
+                self._host + path, params=query, headers=await self._headers(None), timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status >= 300:
+                    _check("GET", path, response.status, await response.read())
+                yield _lines(response.content)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise NoAnswerError(f"watch {path}: {_why(error)}") from error
+
+    async def _headers(self, body: Body | None) -> dict[str, str]:
+        headers = {"Accept": JSON}
+        if body is not None:
+            headers["Content-Type"] = body.content_type
+        token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        return headers
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    while line := await content.readuntil(b"\n"):
+        yield line
+
+
+def _check(method: str, path: str, status: int, answer: bytes) -> None:
+    if status < 300:
+        return
+    try:
+        told = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        told = None
+    told = told if isinstance(told, dict) else {}
+    message = told.get("message") or answer[:200].decode(errors="replace").strip() or "no message"
+    raise ApiRefusedError(status, str(told.get("reason") or ""), f"{method} {path} answered {status}: {message}")
+
+
+def _why(error: BaseException) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else (str(error) or type(error).__name__)

@@ -1,0 +1,179 @@
+"""One Lease, one leader: who may bind, and for how much longer.
+
+Run by `serving`. The leader renews every two seconds; its right to bind ends by its own monotonic clock, counted from *before* the renewal was sent, so a
+process that was stopped, or whose renewals get lost, loses the right before anybody else can have it. Others take over when the Lease has not changed for
+its whole duration as they saw it; clocks of different machines are never compared. A new leader lists everything afresh before it binds.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
+
+_log = structlog.get_logger()
+JsonObject = dict[str, Any]
+
+RENEW_EVERY_S: Final = 2.0
+MARGIN_S: Final = 2.0  # a POST must have ended this long before the lease can be taken
+LEADER_LABEL: Final = "linkwise.dev/leader"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseName:
+    """Where the Lease is and who we are; ``pod`` is our own pod, whose label the Service selects, empty outside a cluster."""
+
+    namespace: str
+    name: str
+    identity: str
+    duration_s: int = 12
+    pod: str = ""
+
+    @property
+    def path(self) -> str:
+        """Path of the Lease object."""
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.name}"
+
+
+class Leadership:
+    """Holds, or waits for, the Lease; ``prepare`` is awaited after taking it and before anything may be bound."""
+
+    def __init__(self, client: KubeClient, lease: LeaseName, prepare: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
+        self._client = client
+        self._lease = lease
+        self._prepare = prepare
+        self._clock = clock
+        self._until = 0.0  # monotonic; our right to bind ends here
+        self._prepared = False
+        self._seen: tuple[str, float] = ("", clock())  # the Lease's resourceVersion, and since when it has been that
+        self._labelled: bool | None = None
+
+    @property
+    def leads(self) -> bool:
+        """True while this process holds the Lease and has a fresh state."""
+        return self._prepared and self._clock() < self._until
+
+    def may_take_s(self) -> float:
+        """Return for how long a POST that starts now may take."""
+        return self._until - self._clock() - MARGIN_S if self._prepared else 0.0
+
+    async def run(self) -> None:
+        """Renew or wait, until cancelled."""
+        while True:
+            started = self._clock()
+            try:
+                await self._once()
+            except (NoAnswerError, ApiRefusedError) as error:
+                _log.warning("lease not renewed", reason=str(error))
+            if self._clock() >= self._until:
+                self._prepared = False
+            await asyncio.sleep(max(0.1, RENEW_EVERY_S - (self._clock() - started)))
+
+    async def release(self) -> None:
+        """Give the Lease up, so that another replica need not wait for it to run out; call when nothing is in flight any more."""
+        if self._clock() >= self._until:
+            return
+        self._prepared = False
+        self._until = 0.0
+        try:
+            current = await self._read()
+            if current is not None and current["spec"].get("holderIdentity") == self._lease.identity:
+                current["spec"]["holderIdentity"] = ""
+                await self._client.request("PUT", self._lease.path, body=Body(current), timeout_s=3.0)
+        except (NoAnswerError, ApiRefusedError) as error:
+            _log.warning("lease not released", reason=str(error))
+
+    async def _once(self) -> None:
+        before = self._clock()
+        current = await self._read()
+        if current is None:
+            await self._write("POST", self._lease.path.rsplit("/", 1)[0], self._fresh(), before)
+        elif current["spec"].get("holderIdentity") == self._lease.identity and before < self._until:
+            await self._write("PUT", self._lease.path, self._renewed(current), before)
+        elif self._is_free(current):
+            self._prepared = False
+            await self._write("PUT", self._lease.path, self._renewed(current, takes=True), before)
+        else:
+            self._prepared = False
+        if self._clock() < self._until and not self._prepared:
+            await self._prepare()
+            self._prepared = True
+            _log.info("leading", identity=self._lease.identity)
+        await self._label()
+
+    async def _read(self) -> JsonObject | None:
+        try:
+            current: JsonObject = await self._client.request("GET", self._lease.path, timeout_s=5.0)
+        except ApiRefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+        current.setdefault("spec", {})
+        return current
+
+    def _is_free(self, current: JsonObject) -> bool:
+        """Tell whether nobody holds the Lease: given up, or unchanged for its duration as this process saw it."""
+        if not current["spec"].get("holderIdentity"):
+            return True
+        version = current["metadata"]["resourceVersion"]
+        if self._seen[0] != version:
+            self._seen = (version, self._clock())
+        return self._clock() - self._seen[1] > float(current["spec"].get("leaseDurationSeconds") or self._lease.duration_s)
+
+    async def _write(self, method: str, path: str, value: JsonObject, before: float) -> None:
+        try:
+            await self._client.request(method, path, body=Body(value), timeout_s=5.0)
+        except ApiRefusedError as error:
+            if error.status != 409:
+                raise
+            return  # somebody was quicker; the next round sees who
+        self._until = before + self._lease.duration_s
+
+    def _fresh(self) -> JsonObject:
+        now = _now()
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._lease.name, "namespace": self._lease.namespace},
+            "spec": {
+                "holderIdentity": self._lease.identity,
+                "leaseDurationSeconds": self._lease.duration_s,
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": 0,
+            },
+        }
+
+    def _renewed(self, current: JsonObject, *, takes: bool = False) -> JsonObject:
+        spec = {**current["spec"], "renewTime": _now(), "leaseDurationSeconds": self._lease.duration_s}
+        if takes:
+            spec |= {"holderIdentity": self._lease.identity, "acquireTime": _now(), "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1}
+        return {**current, "spec": spec}
+
+    # --- the label that the Service selects ---
+
+    async def _label(self) -> None:
+        """Put the leader label on our own pod while we lead, and take it from every other pod that still has it."""
+        if not self._lease.pod or self._labelled == self.leads:
+            return
+        leads = self.leads
+        await self._patch_label(self._lease.pod, "true" if leads else None)
+        if leads:
+            pods = f"/api/v1/namespaces/{self._lease.namespace}/pods"
+            found = await self._client.request("GET", pods, {"labelSelector": f"{LEADER_LABEL}=true"}, timeout_s=5.0)
+            for pod in found.get("items") or ():
+                if pod["metadata"]["name"] != self._lease.pod:
+                    await self._patch_label(pod["metadata"]["name"], None)
+        self._labelled = leads
+
+    async def _patch_label(self, pod: str, value: str | None) -> None:
+        path = f"/api/v1/namespaces/{self._lease.namespace}/pods/{pod}"
+        await self._client.request("PATCH", path, body=Body({"metadata": {"labels": {LEADER_LABEL: value}}}, MERGE_PATCH), timeout_s=5.0)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,79 @@
+"""Where the reflectors' objects go: pods and topologies into the cluster's state.
+
+`serving` puts one of each between a `watch.Reflector` and the `Cluster`. A sink knows what a list may remove: everything that the state holds by now,
+also pods that were bound by this very process and that no watch has shown yet.
+"""
+
+from typing import Any
+
+import structlog
+
+from extender import log_keys
+from extender.cluster import Cluster
+from extender.cluster.observed import was_running
+from extender.cluster.pods import uid_of
+
+_log = structlog.get_logger()
+JsonObject = dict[str, Any]
+
+
+class PodSink:
+    """Pods, by UID."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def key(self, raw: JsonObject) -> str:
+        """Return the pod's UID."""
+        return uid_of(raw.get("metadata") or {})
+
+    def apply(self, raw: JsonObject) -> None:
+        """Take in a pod as it is now."""
+        self._cluster.apply_pod(raw)
+
+    def remove(self, raw: JsonObject) -> None:
+        """Take out a pod that is gone; its last state tells whether its containers had ended."""
+        self._cluster.remove_pod(self.key(raw), ended=not was_running(raw))
+
+    def known(self) -> set[str]:
+        """Return the UIDs that hold GPUs here."""
+        return self._cluster.pod_uids()
+
+    def forget(self, key: str) -> None:
+        """Take out a pod that a list no longer has; how it ended nobody saw."""
+        self._cluster.remove_pod(key, ended=False)
+
+
+class TopologySink:
+    """GPUTopologies, by name."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._complained: dict[str, str] = {}
+
+    def key(self, raw: JsonObject) -> str:
+        """Return the object's name."""
+        return str((raw.get("metadata") or {}).get("name", ""))
+
+    def apply(self, raw: JsonObject) -> None:
+        """Take in a topology; one that cannot be read closes its node and is told once."""
+        name = self.key(raw)
+        problem = self._cluster.apply_topology(raw)
+        if problem and self._complained.get(name) != problem:
+            _log.warning("topology cannot be read", **{log_keys.NODE: name, log_keys.REASON: problem})
+        if problem:
+            self._complained[name] = problem
+        else:
+            self._complained.pop(name, None)
+
+    def remove(self, raw: JsonObject) -> None:
+        """Take out a topology that is gone."""
+        self.forget(self.key(raw))
+
+    def known(self) -> set[str]:
+        """Return the names that the state has."""
+        return self._cluster.topology_names()
+
+    def forget(self, key: str) -> None:
+        """Take out a topology that a list no longer has."""
+        self._cluster.remove_topology(key)

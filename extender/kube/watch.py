@@ -1,0 +1,203 @@
+"""List and watch one kind of object: pages of raw JSON, then events for ever, and a new list whenever the thread is lost.
+
+One `Reflector` a kind, run as a task by `serving`; what it sees goes to a `Sink` (the cluster's state). It never gives up: every trouble ends in a new list
+after a back-off. A list is the truth of its moment, so objects that it lacks are removed; that also repairs a missed delete event, and the
+resync does it even where nobody noticed a loss. The informer of the official client is a thread over model objects; hence our own.
+"""
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import orjson
+import structlog
+
+from extender import log_keys
+from extender.kube.client import ApiRefusedError, KubeClient, NoAnswerError
+
+_log = structlog.get_logger()
+JsonObject = dict[str, Any]
+
+PAGE: Final = 500
+WATCH_S: Final = 300  # the server ends a watch after this long; jittered, so that watches do not all end at once
+SILENCE_S: Final = 90.0  # bookmarks come about once a minute: a watch that is silent for longer is dead
+RESYNC_S: Final = 600.0
+BACKOFF_S: Final = (0.2, 5.0)  # first and longest pause after a failure
+_SLICE: Final = 50  # objects taken in without letting the loop breathe
+
+
+class Sink(Protocol):
+    """Where a reflector's objects go."""
+
+    def apply(self, raw: JsonObject) -> None:
+        """Take in an object as it is now."""
+        ...
+
+    def remove(self, raw: JsonObject) -> None:
+        """Take out an object that is gone."""
+        ...
+
+    def known(self) -> set[str]:
+        """Return the keys (UIDs or names) of everything taken in, as `key` tells them."""
+        ...
+
+    def key(self, raw: JsonObject) -> str:
+        """Return the key of an object."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """Take out an object that a list no longer has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What is listed: its path and, for kinds whose lists leave it out of their items, its kind."""
+
+    path: str
+    kind: str
+
+
+PODS: Final = Resource("/api/v1/pods", "Pod")
+TOPOLOGIES: Final = Resource("/apis/linkwise.dev/v1alpha1/gputopologies", "GPUTopology")
+
+
+class _ExpiredError(Exception):
+    """The server no longer knows the resourceVersion: list again."""
+
+
+class Reflector:
+    """Keeps a sink equal to the API server's objects of one kind.
+
+    ``fresh_at`` is the monotonic time up to which the sink is known to be right: it moves on while the watch is open, and stands still while it is not.
+    """
+
+    def __init__(self, client: KubeClient, resource: Resource, sink: Sink, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._resource = resource
+        self._sink = sink
+        self._clock = clock
+        self._open = False
+        self._lost_at = clock()
+        self._relist = asyncio.Event()
+        self._listed = asyncio.Event()
+        self._listed_at = -math.inf  # when the last list that was taken in had been asked for
+        self.synced = asyncio.Event()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds for which the sink may have missed something; 0 while a watch is open."""
+        return 0.0 if self._open else self._clock() - self._lost_at
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        pause = BACKOFF_S[0]
+        while True:
+            try:
+                version = await self._list()
+                pause = BACKOFF_S[0]
+                await self._watch_from(version)
+            except _ExpiredError:
+                _log.info("watch expired, listing again", kind=self._resource.kind)
+            except (NoAnswerError, ApiRefusedError, ValueError) as error:
+                if isinstance(error, ApiRefusedError) and error.status == 410:
+                    continue  # a page or a watch from a version that is compacted by now
+                _log.warning("list or watch failed", kind=self._resource.kind, **{log_keys.REASON: str(error)})
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
+                pause = min(2 * pause, BACKOFF_S[1])
+
+    async def list_afresh(self) -> None:
+        """List once more, from now on, and return when that list has been taken in: a new leader may trust nothing older."""
+        asked_at = self._clock()
+        while self._listed_at < asked_at:
+            self._listed.clear()
+            self._relist.set()
+            await self._listed.wait()
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            self._lost_at = self._clock()
+
+    # --- list ---
+
+    async def _list(self) -> str:
+        """Take in all pages, then remove what they lack; returns the resourceVersion to watch from."""
+        self._relist.clear()
+        asked_at = self._clock()
+        seen: set[str] = set()
+        before = self._sink.known()
+        query = {"limit": str(PAGE)}
+        while True:
+            page = await self._client.request("GET", self._resource.path, query)
+            await self._take(page.get("items") or [], seen)
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                break
+            query = {"limit": str(PAGE), "continue": metadata["continue"]}
+        for key in before - seen:
+            self._sink.forget(key)
+        self._lost_at = asked_at
+        self._listed_at = asked_at
+        self._listed.set()
+        self.synced.set()
+        return str(metadata.get("resourceVersion", ""))
+
+    async def _take(self, items: list[JsonObject], seen: set[str]) -> None:
+        for position, item in enumerate(items):
+            item.setdefault("kind", self._resource.kind)
+            seen.add(self._sink.key(item))
+            self._sink.apply(item)
+            if position % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)  # calls of kube-scheduler go between
+
+    # --- watch ---
+
+    async def _watch_from(self, version: str) -> None:
+        """Follow events until the thread is lost, a resync is due or a new list is asked for."""
+        following = asyncio.create_task(self._follow_for_ever(version))
+        asked = asyncio.create_task(self._relist.wait())
+        resync_s = RESYNC_S * random.uniform(0.8, 1.2)  # noqa: S311 - spreads lists, guards nothing
+        try:
+            await asyncio.wait((following, asked), timeout=resync_s, return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.result()
+        finally:
+            asked.cancel()
+            following.cancel()
+            await asyncio.gather(asked, following, return_exceptions=True)
+            self._close()
+
+    async def _follow_for_ever(self, version: str) -> None:
+        while True:
+            watch_s = int(WATCH_S * random.uniform(0.8, 1.2))  # noqa: S311 - as above
+            query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": str(watch_s)}
+            version = await self._follow(query, version)
+
+    async def _follow(self, query: Mapping[str, str], version: str) -> str:
+        """Take in the events of one watch; returns the resourceVersion to go on from when the server ends it."""
+        try:
+            async with self._client.watch(self._resource.path, query, SILENCE_S) as lines:
+                self._open = True
+                async for line in lines:
+                    version = self._take_event(orjson.loads(line)) or version
+        finally:
+            self._close()
+        return version
+
+    def _take_event(self, event: JsonObject) -> str:
+        """Take in one event; returns its resourceVersion."""
+        kind, found = event.get("type"), event.get("object") or {}
+        if kind == "ERROR":
+            code = int(found.get("code") or 500)
+            if code == 410:
+                raise _ExpiredError
+            raise ApiRefusedError(code, str(found.get("reason") or ""), str(found.get("message") or "watch error"))
+        if kind in ("ADDED", "MODIFIED"):
+            self._sink.apply(found)
+        elif kind == "DELETED":
+            self._sink.remove(found)
+        return str((found.get("metadata") or {}).get("resourceVersion") or "")

@@ -1,0 +1,56 @@
+"""`linkwise serve`: options to a running extender, on a snapshot or on a cluster.
+
+Called by `cli` alone. Checks what the options say together; what is served is put together in `app` (snapshot) and `serving` (cluster).
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from extender.app import from_snapshot
+from extender.server import Tls, run
+from extender.serving import Access, Address, serve_cluster
+from extender.settings import Settings
+from extender.snapshot_file import read_snapshot
+from topology.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Where to listen and how, as it was typed."""
+
+    host: str
+    port: int
+    probe_port: int
+    tls_cert: Path | None
+    tls_key: Path | None
+    client_ca: Path | None
+
+    def tls(self) -> Tls | None:
+        """Return the certificates; raises InputError where the options do not belong together or a file is not there."""
+        if self.tls_cert is None and self.tls_key is None and self.client_ca is None:
+            return None
+        if self.tls_cert is None or self.tls_key is None:
+            raise InputError("--tls-cert, --tls-key and --client-ca: the first two belong together, and the third needs them")
+        for option, file in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key), ("--client-ca", self.client_ca)):
+            if file is not None and not file.is_file():
+                raise InputError(f"{option} {file}: no such file; accepted: a PEM file")
+        return Tls(self.tls_cert, self.tls_key, self.client_ca)
+
+
+def serve_snapshot_command(snapshot: Path, bindings: Path | None, options: ServeOptions, say: Callable[[str], None]) -> None:
+    """Serve a snapshot until a signal."""
+    tls = options.tls()
+    application, problems = from_snapshot(read_snapshot(snapshot), Settings(), bindings)
+    for problem in problems:
+        sys.stderr.write(f"warning: {problem}\n")
+    run(application, options.host, options.port, lambda url: say(f"Linkwise serves {snapshot} on {url}"), tls)
+
+
+def serve_cluster_command(kubeconfig: Path | None, context: str | None, options: ServeOptions, say: Callable[[str], None]) -> None:
+    """Serve a cluster until a signal."""
+    address = Address(options.host, options.port, options.tls(), options.probe_port)
+    uvloop.run(serve_cluster(Access(kubeconfig, context), address, Settings(), lambda url: say(f"Linkwise serves the cluster on {url}")))

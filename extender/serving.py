@@ -1,0 +1,180 @@
+"""The extender on a real cluster: everything put together, started, and stopped in the right order.
+
+Called by `linkwise serve` without a snapshot. Tasks: two reflectors (pods, topologies), the lease, events, and a round every fifth of a second for what
+has to be looked after: stale nodes, waiting pods, notices. `Gate` says when a call may be answered: state synced and fresh, and this replica leads.
+Stopping: no new calls, what is in flight ends, the Lease is given up, and only then the process goes.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+from uuid import uuid4
+
+import structlog
+from fastapi import FastAPI
+
+from extender import log_keys
+from extender.app import Closed, make_app, make_probe_app
+from extender.cluster import Cluster
+from extender.kube.bind import KubeBinder
+from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
+from extender.kube.events import KubeEvents
+from extender.kube.lease import Leadership, LeaseName
+from extender.kube.sinks import PodSink, TopologySink
+from extender.kube.watch import PODS, TOPOLOGIES, Reflector
+from extender.metrics import Metrics
+from extender.server import Tls, background_server, listen, server, url_of
+from extender.settings import Settings
+from extender.verbs import Clocks, Verbs
+from topology.api import annotations
+
+_log = structlog.get_logger()
+_ROUND_S: Final = 0.2
+_WAKE_EVERY_S: Final = 1.0
+_STALE_EVERY_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen, and with which certificates; ``probe_port`` serves health and metrics without TLS, 0 for none."""
+
+    host: str
+    port: int
+    tls: Tls | None = None
+    probe_port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach the API server; both None inside a pod."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+
+class Gate:
+    """When a call may be answered, and when this replica is ready."""
+
+    def __init__(self, reflectors: tuple[Reflector, ...], leadership: Leadership, settings: Settings) -> None:
+        self._reflectors = reflectors
+        self._leadership = leadership
+        self._settings = settings
+
+    def closed(self) -> Closed | None:
+        """Return why a call must not be answered now, None where it may."""
+        unready = self.unready()
+        if unready:
+            return Closed(unready, close_connection=True)
+        if not self._leadership.leads:
+            return Closed("this replica does not lead; the Service reaches the one that does", close_connection=True)
+        age = max(reflector.age_s for reflector in self._reflectors)
+        if age > self._settings.most_state_age_s:
+            return Closed(
+                f"the state is {age:.0f} s old, because the API server does not answer; up to {self._settings.most_state_age_s:g} s are allowed"
+            )
+        return None
+
+    def unready(self) -> str:
+        """Return why this replica is not ready, empty where it is: every synced replica is, whoever leads."""
+        return "" if all(reflector.synced.is_set() for reflector in self._reflectors) else "the state is not synced with the API server yet"
+
+
+async def serve_cluster(access: Access, address: Address, settings: Settings, announce: Callable[[str], None]) -> None:
+    """Serve until a signal."""
+    async with await KubeClient.connect(access.kubeconfig, access.context) as client:
+        metrics = Metrics()
+        cluster = Cluster(settings.whole_gpu_resource, time.monotonic)
+        reflectors = (Reflector(client, TOPOLOGIES, TopologySink(cluster), time.monotonic), Reflector(client, PODS, PodSink(cluster), time.monotonic))
+
+        async def list_afresh() -> None:
+            await asyncio.gather(*(reflector.list_afresh() for reflector in reflectors))
+
+        leadership = Leadership(client, lease_name(settings), list_afresh, time.monotonic)
+        events = KubeEvents(client, "linkwise", lambda: leadership.leads)
+        binder = KubeBinder(client, leadership.may_take_s)
+        verbs = Verbs(cluster, binder, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)), events)
+        gate = Gate(reflectors, leadership, settings)
+        app = make_app(verbs, binder, metrics, settings, gate)
+        rounds = _Rounds(client, verbs, leadership, settings)
+        tasks = [asyncio.create_task(run) for run in (*(reflector.run() for reflector in reflectors), leadership.run(), events.run(), rounds.run())]
+        try:
+            await _serve(app, make_probe_app(verbs, metrics, gate), address, announce)
+        finally:
+            await leadership.release()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _serve(app: FastAPI, probes: FastAPI, address: Address, announce: Callable[[str], None]) -> None:
+    """Serve the calls, and the probes beside them where they have a port of their own; ends when a signal ends the calls."""
+    listener = listen(address.host, address.port)
+    main = server(app, announce, url_of(listener, address.tls), address.tls)
+    if not address.probe_port:
+        await main.serve(sockets=[listener])
+        return
+    probe_listener = listen(address.host, address.probe_port)
+    beside = background_server(probes)
+    serving = asyncio.create_task(beside.serve(sockets=[probe_listener]))
+    try:
+        await main.serve(sockets=[listener])
+    finally:
+        beside.should_exit = True
+        await serving
+
+
+def lease_name(settings: Settings) -> LeaseName:
+    """Return our Lease and a fresh identity: a restarted process is a new one, and waits like any other."""
+    pod = os.environ.get("POD_NAME", "")
+    namespace = os.environ.get("POD_NAMESPACE") or settings.lease_namespace
+    return LeaseName(namespace, settings.lease_name, f"{pod or socket.gethostname()}_{uuid4().hex[:8]}", settings.lease_duration_s, pod)
+
+
+class _Rounds:
+    """What has to be looked after while nobody calls."""
+
+    def __init__(self, client: KubeClient, verbs: Verbs, leadership: Leadership, settings: Settings) -> None:
+        self._client = client
+        self._verbs = verbs
+        self._leadership = leadership
+        self._settings = settings
+        self._seen = -1
+        self._woke_at = 0.0
+        self._stale_at = 0.0
+
+    async def run(self) -> None:
+        """Go round until cancelled."""
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            now = time.monotonic()
+            if now - self._stale_at >= _STALE_EVERY_S:
+                self._stale_at = now
+                self._verbs.cluster.close_stale(datetime.now(UTC), self._settings.stale_after_s)
+            self._verbs.report_edits()
+            await self._wake(now)
+
+    async def _wake(self, now: float) -> None:
+        """Touch a Node where a change may let a refused pod in: one event wakes every pod that an extender refused."""
+        view = self._verbs.cluster.view()
+        if view.generation == self._seen or not self._leadership.leads or now - self._woke_at < _WAKE_EVERY_S:
+            return
+        self._seen = view.generation
+        node = self._verbs.waiting.node_that_may_help(view)
+        if node is None:
+            return
+        self._woke_at = now
+        patch = {"metadata": {"annotations": {annotations.TOPOLOGY_GENERATION: f"{view.generation}-{uuid4().hex[:6]}"}}}
+        try:
+            await self._client.raw("PATCH", f"/api/v1/nodes/{quote(node, safe='')}", body=Body(patch, MERGE_PATCH), timeout_s=5.0)
+        except (NoAnswerError, ApiRefusedError) as error:
+            self._seen = -1  # again in the next round
+            _log.warning("waiting pods not woken", **{log_keys.NODE: node, log_keys.REASON: str(error)})
+        else:
+            self._verbs.waiting.woken(view.generation)

@@ -1,0 +1,62 @@
+"""Pods that filter refused everywhere, until something changes that may let one in.
+
+kube-scheduler does not watch GPUTopologies, and may see a deletion before the extender does; a pod that it tried too early sleeps for minutes. So `verbs` notes
+the refused pods here, and `serving` asks after every change whether one of them fits on a node that has changed since; if so it touches a Node, which
+wakes all of them. Bounded: with more waiting pods than this, the oldest are woken with the others all the same.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from cachetools import LRUCache
+
+from extender.cluster import View
+from extender.demand import Shape
+from extender.placement import Placement
+from extender.reasons import Refusal
+
+_KEPT: Final = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    shape: Shape
+    generation: int  # of the view on which it was refused, or woken last
+
+
+class WaitingPods:
+    """Refused pods by UID."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._pods: LRUCache[str, _Waiting] = LRUCache(_KEPT)
+
+    def refused(self, uid: str, shape: Shape, generation: int) -> None:
+        """Note a pod that no node asked about can take."""
+        if uid:
+            self._pods[uid] = _Waiting(shape, generation)
+
+    def served(self, uid: str) -> None:
+        """Forget a pod that has somewhere to go."""
+        self._pods.pop(uid, None)
+
+    def node_that_may_help(self, view: View) -> str | None:
+        """Return a node that has changed since a waiting pod was refused and can take it now, None where there is none."""
+        oldest: dict[Shape, int] = {}
+        for waiting in self._pods.values():
+            oldest[waiting.shape] = min(oldest.get(waiting.shape, waiting.generation), waiting.generation)
+        for shape, generation in oldest.items():
+            fits = self._placement.fits(shape, view).code == Refusal.FITS
+            helpful = np.nonzero(fits & (view.row_generation > generation))[0]
+            if len(helpful):
+                return view.names[int(helpful[0])]
+        return None
+
+    def woken(self, generation: int) -> None:
+        """Note that all of them were woken after that generation: the same change is not told twice."""
+        for uid, waiting in tuple(self._pods.items()):
+            self._pods[uid] = _Waiting(waiting.shape, generation)
+
+    def __len__(self) -> int:
+        return len(self._pods)

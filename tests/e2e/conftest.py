@@ -1,0 +1,79 @@
+"""Fixtures of the end-to-end tests: the control plane (one a run), a cluster emptied after each test, and the fault injector.
+
+`make e2e` builds the programs and runs the tests; `.venv/bin/python -m pytest tests/e2e -n 0` does the same. `make test` leaves this folder out
+(see `tests/conftest.py`).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import build
+from tests.e2e.control_plane import ControlPlane
+from tests.e2e.fault_proxy import FaultProxy
+from tests.e2e.live_cluster import LiveCluster
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder, so that `-m` can choose among them."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("e2e")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Show the ends of the programs' logs with a test that failed: they are what one looks at next."""
+    report = yield
+    plane = getattr(item, "funcargs", {}).get("control_plane")
+    if call.when == "call" and report.failed and plane is not None:
+        report.sections.append(("logs of the control plane", plane.tails()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def programs() -> dict[str, Path]:
+    """Return the programs of the control plane by name, built where the cache lacks them."""
+    try:
+        return build.programs()
+    except build.BuildError as error:
+        pytest.exit(str(error), returncode=1)
+
+
+@pytest.fixture(scope="session")
+def control_plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Run etcd and kube-apiserver, and give them our CRD."""
+    plane = ControlPlane(programs, tmp_path_factory.mktemp("control-plane")).start()
+    try:
+        plane.api().apply_file(MANIFESTS / "crd.yaml")
+        wait_established(plane)
+        yield plane
+    finally:
+        plane.stop()
+
+
+def wait_established(plane: ControlPlane) -> None:
+    """Wait until the API server serves GPUTopologies; it does so a moment after it has accepted the CRD."""
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=20s", "crd/gputopologies.linkwise.dev")
+
+
+@pytest.fixture
+def live(control_plane: ControlPlane) -> Iterator[LiveCluster]:
+    """Give an empty cluster; what the test starts on it and creates in it is gone afterwards."""
+    live = LiveCluster(control_plane)
+    try:
+        yield live
+    finally:
+        if not control_plane.kube_apiserver.running():
+            control_plane.start_api_server()
+        live.empty()
+
+
+@pytest.fixture
+def fault_proxy(control_plane: ControlPlane) -> Iterator[FaultProxy]:
+    """Open a way to the API server that can be disturbed; `control_plane.kubeconfig(user, server=fault_proxy.url)` leads through it."""
+    with FaultProxy(control_plane.url, control_plane.certificate_authority) as proxy:
+        yield proxy

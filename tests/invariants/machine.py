@@ -1,0 +1,417 @@
+"""The one state machine behind the invariants: a small cluster to which everything happens that happens to a cluster.
+
+Pods of any shape are created, filtered, scored, bound (twice, elsewhere, many at once, with Bindings that fail in every way), deleted and finished; GPUs break,
+change places and fall off the bus; the watch stalls; the extender is started anew. Each invariant is a file that adds what it looks at after every step.
+The extender runs in process, on a clock that only moves when a rule moves it.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
+
+from extender.cluster import Cluster, EntryState
+from extender.metrics import Metrics
+from extender.reasons import Refusal
+from extender.sample_machines import sample
+from extender.settings import Settings
+from extender.snapshot_file import Snapshot, SnapshotCluster
+from extender.verbs import Clocks, Verbs
+from tests.builders import PodBuilder, pod
+from tests.invariants import recount
+from tests.invariants.api_server import Answer, ApiServer
+
+JsonObject = dict[str, Any]
+
+KINDS = {"cube": "dgx1v", "pairs": "bridges", "mesh": "mesh"}
+NODES = tuple(KINDS)
+# Orders in which the GPUs of a node come up after a reboot, as functions of their number.
+ORDERS = {
+    "as ever": list,
+    "backwards": lambda gpus: list(reversed(gpus)),
+    "first to last": lambda gpus: [*gpus[1:], gpus[0]],
+    "two swapped": lambda gpus: [gpus[1], gpus[0], *gpus[2:]],
+}
+
+
+@dataclass
+class Node:
+    """A node as its agent would publish it. ``broken`` and ``lost`` are positions in the order of the first boot."""
+
+    name: str
+    kind: str
+    order: str = "as ever"
+    broken: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
+
+    def topology(self) -> JsonObject:
+        """The GPUTopology now: GPUs numbered by place, named by UUID."""
+        whole = sample(self.kind, self.name).to_object()
+        gpus, rows = whole["spec"]["gpus"], whole["spec"]["links"]
+        present = [gpu for gpu in ORDERS[self.order](list(range(len(gpus)))) if gpu not in self.lost]
+        spec = {
+            **whole["spec"],
+            "gpus": [{**gpus[gpu], "index": place} for place, gpu in enumerate(present)],
+            "links": {"gpus": [[rows["gpus"][a][b] for b in present] for a in present], "nics": [rows["nics"][a] for a in present if rows.get("nics")]},
+        }
+        status = {**whole["status"], "gpus": [{"uuid": gpus[gpu]["uuid"], "healthy": gpu not in self.broken} for gpu in present]}
+        return {**whole, "spec": spec, "status": status}
+
+
+@dataclass(frozen=True)
+class Process:
+    """One run of the extender: its state and its verbs."""
+
+    cluster: Cluster
+    verbs: Verbs
+
+    def free(self) -> dict[str, set[str] | None]:
+        """Free GPUs of each node by UUID, None for a closed or unknown one."""
+        view = self.cluster.view()
+        rows = {name: view.row_of[name] for name in NODES if name in view.row_of}
+        return dict.fromkeys(NODES) | {
+            name: {uuid for bit, uuid in enumerate(view.gpus[row].uuids) if int(view.free[row]) >> bit & 1}
+            for name, row in rows.items()
+            if view.closed[row] == Refusal.FITS
+        }
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> PodBuilder:
+    """A pod without a name: one to eight GPUs over one to three containers, perhaps init containers and sidecars, perhaps wishes."""
+    sizes = draw(st.sampled_from([(1,), (1,), (2,), (2,), (3,), (4,), (8,), (1, 1), (2, 1), (2, 2), (1, 4), (1, 1, 1)]))
+    made = pod("nameless")
+    for number, gpus in enumerate(sizes):
+        made = made.gpus(gpus, container=f"main-{number}")
+    beside = draw(st.sampled_from(["none", "none", "none", "init", "large init", "sidecar", "plain"]))
+    if beside in ("init", "large init"):
+        made = made.init(1 if beside == "init" else min(8, sum(sizes) + 1))
+    elif beside == "sidecar":
+        made = made.sidecar(1)
+    elif beside == "plain":
+        made = made.plain()
+    wish = draw(st.sampled_from(["none"] * 4 + ["floor", "ceiling", "topology", "policy", "model"]))
+    if wish == "floor" and max(sizes) > 1:
+        made = made.min_bandwidth(draw(st.sampled_from([12, 25, 50, 100, 300])))
+    elif wish == "ceiling" and max(sizes) > 1:
+        made = made.max_distance(draw(st.sampled_from(["NVLINK", "PXB", "NODE"])))
+    elif wish == "topology":
+        made = made.annotated(topology="none")
+    elif wish == "policy":
+        made = made.annotated(policy="spread")
+    elif wish == "model":
+        made = made.annotated(gpu_model=draw(st.sampled_from(["*V100*", "*A100*"])))
+    return made
+
+
+ANSWERS = st.sampled_from([Answer.TAKEN] * 6 + [Answer.REFUSED, Answer.UNHEARD, Answer.LOST, Answer.LATE])
+
+
+class ClusterMachine(RuleBasedStateMachine):
+    """The rules; a pod is known by its UID, and its name may be that of a pod before it."""
+
+    pods = Bundle("pods")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.loop = asyncio.new_event_loop()
+        self.nodes = {name: Node(name, kind) for name, kind in KINDS.items()}
+        self.published: dict[str, JsonObject] = {}
+        self.api = ApiServer(self._clock, self._told)
+        self.made: dict[str, JsonObject] = {}  # UID -> the pod as it was created
+        self.stalled = False
+        self.events: list[tuple[str, JsonObject | None]] = []
+        self.extender = self.started({}, [])
+
+    def teardown(self) -> None:
+        self.loop.close()
+
+    # --- the extender -----------------------------------------------------------------------------------------------
+
+    def _clock(self) -> float:
+        return self.now
+
+    def started(self, topologies: dict[str, JsonObject], pods: list[JsonObject]) -> Process:
+        """A new process that has read what is stored."""
+        cluster = Cluster("nvidia.com/gpu", self._clock)
+        SnapshotCluster(Snapshot(topologies=tuple(topologies.values()), pods=tuple(pods)), cluster).feed()
+        verbs = Verbs(cluster, self.api, Metrics(), Settings(), Clocks(self._clock, lambda: datetime(2026, 1, 1, tzinfo=UTC)))
+        return Process(cluster, verbs)
+
+    def rebuilt(self) -> Process:
+        """A second extender, from the pods and topologies of this moment."""
+        return self.started(self.published, list(self.api.pods.values()))
+
+    def _told(self, uid: str, pod: JsonObject | None) -> None:
+        self.events.append((uid, pod))
+        if not self.stalled:
+            self._deliver(len(self.events))
+
+    def _deliver(self, count: int) -> None:
+        for uid, pod in self.events[:count]:
+            if pod is None:
+                self.extender.cluster.remove_pod(uid)
+            else:
+                self.extender.cluster.apply_pod(pod)
+        del self.events[:count]
+
+    def publish(self, name: str) -> None:
+        self.published[name] = self.nodes[name].topology()
+        assert self.extender.cluster.apply_topology(self.published[name]) is None
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is under way: the extender has seen everything, and every promise has found its end."""
+        return not self.events and not self.api.late and all(entry.state is not EntryState.PROMISED for entry in self.extender.cluster.ledger)
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def stored(self, uid: str) -> JsonObject | None:
+        """The pod with that UID, None where it is gone."""
+        pod = self.api.pods.get(self.made[uid]["metadata"]["name"])
+        return pod if pod is not None and pod["metadata"]["uid"] == uid else None
+
+    def call(self, uid: str) -> bytes:
+        return json.dumps({"Pod": self.stored(uid) or self.made[uid], "NodeNames": list(NODES)}).encode()
+
+    def filtered(self, uid: str) -> list[str]:
+        """Nodes that fit; every other one comes with a reason."""
+        answer = json.loads(self.extender.verbs.filter(self.call(uid)))
+        refused = answer["FailedAndUnresolvableNodes"]
+        assert sorted([*answer["NodeNames"], *refused]) == sorted(NODES)
+        assert not answer["Error"]
+        assert not answer["FailedNodes"]
+        assert all(sentence and "%" not in sentence for sentence in refused.values())
+        return list(answer["NodeNames"])
+
+    def scored(self, uid: str) -> dict[str, int]:
+        scores = {each["Host"]: each["Score"] for each in json.loads(self.extender.verbs.prioritize(self.call(uid)))}
+        assert list(scores) == list(NODES)
+        return scores
+
+    def bound(self, *calls: tuple[str, str]) -> list[str]:
+        """Bind all of them at once; returns the errors, empty ones for success."""
+
+        async def together() -> list[bytes]:
+            return await asyncio.gather(*(self.extender.verbs.bind(self._bind_body(uid, node)) for uid, node in calls))
+
+        known = {uid: self.api.bound_to[uid] for uid, _ in calls if uid in self.api.bound_to and self.extender.cluster.ledger.get(uid)}
+        errors = [json.loads(answer)["Error"] for answer in self.loop.run_until_complete(together())]
+        self.api.answers.clear()
+        for (uid, node), error in zip(calls, errors, strict=True):
+            assert error or self.api.bound_to[uid] == node, "success is never a guess"
+            assert known.get(uid, node) == node or f"node {known[uid]}" in error, "a pod that is bound elsewhere is told so by name"
+        return errors
+
+    def _bind_body(self, uid: str, node: str) -> bytes:
+        return json.dumps({"PodNamespace": "default", "PodName": self.made[uid]["metadata"]["name"], "PodUID": uid, "Node": node}).encode()
+
+    # --- pods -------------------------------------------------------------------------------------------------------
+
+    @initialize()
+    def nodes_come_up(self) -> None:
+        for name in NODES:
+            self.publish(name)
+
+    @rule(target=pods, shape=shapes())
+    def create(self, shape: PodBuilder) -> str:
+        return self._create(shape, f"pod-{len(self.made)}")
+
+    @rule(target=pods, shape=shapes(), earlier=pods)
+    def create_under_a_name_used_before(self, shape: PodBuilder, earlier: str) -> str:
+        name = self.made[earlier]["metadata"]["name"]
+        return self._create(shape, name if name not in self.api.pods else f"pod-{len(self.made)}")
+
+    def _create(self, shape: PodBuilder, name: str) -> str:
+        made = replace(shape, name=name).build()
+        uid = f"uid-{len(self.made)}"
+        made["metadata"]["uid"] = uid
+        self.made[uid] = made
+        self.api.create(made)
+        return uid
+
+    @rule(uid=pods)
+    def delete_at_once(self, uid: str) -> None:
+        found = self.stored(uid)
+        if found is not None:
+            self.api.delete(found["metadata"]["name"])
+
+    @rule(uid=pods)
+    def ask_for_deletion(self, uid: str) -> None:
+        found = self.stored(uid)
+        if found is not None and found["spec"].get("nodeName"):
+            self.api.change(found["metadata"]["name"], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+        elif found is not None:
+            self.api.delete(found["metadata"]["name"])  # nothing runs yet: gone in the same moment
+
+    @rule(uid=pods, phase=st.sampled_from(["Succeeded", "Failed"]))
+    def containers_end(self, uid: str, phase: str) -> None:
+        found = self.stored(uid)
+        if found is not None and found["spec"].get("nodeName"):
+            self.api.change(found["metadata"]["name"], status={"phase": phase})
+
+    # --- the scheduler ----------------------------------------------------------------------------------------------
+
+    @rule(uid=pods)
+    def filter(self, uid: str) -> None:
+        self.filtered(uid)
+
+    @rule(uid=pods)
+    def prioritize(self, uid: str) -> None:
+        self.scored(uid)
+
+    @rule(uid=pods, answer=ANSWERS)
+    def schedule(self, uid: str, answer: Answer) -> None:
+        self.bound((uid, self._chosen(uid, answer)))
+
+    def _chosen(self, uid: str, answer: Answer) -> str:
+        """The node that kube-scheduler would choose, any where none fits: the extender must stand that too."""
+        fitting = self.filtered(uid)
+        scores = self.scored(uid) if len(fitting) != 1 else {}
+        self.api.answers[uid] = [answer]
+        return max(fitting or NODES, key=lambda node: scores.get(node, 0))
+
+    @rule(uid=pods, node=st.sampled_from(NODES), answer=ANSWERS)
+    def bind_elsewhere(self, uid: str, node: str, answer: Answer) -> None:
+        self.api.answers[uid] = [answer]
+        self.bound((uid, node))
+
+    @rule(uid=pods, answers=st.tuples(ANSWERS, ANSWERS))
+    def bind_twice_at_once(self, uid: str, answers: tuple[Answer, Answer]) -> None:
+        node = self._chosen(uid, Answer.TAKEN)
+        self.api.answers[uid] = list(answers)
+        self.bound((uid, node), (uid, node))
+
+    @rule(calls=st.lists(st.tuples(pods, st.sampled_from(NODES), ANSWERS), min_size=2, max_size=6))
+    def two_schedulers_bind_many_at_once(self, calls: list[tuple[str, str, Answer]]) -> None:
+        for uid, _, answer in calls:
+            self.api.answers.setdefault(uid, []).append(answer)
+        self.bound(*((uid, node) for uid, node, _ in calls))
+
+    @rule(wave=st.lists(st.tuples(pods, ANSWERS), min_size=2, max_size=6))
+    def filter_many_then_bind_them_at_once(self, wave: list[tuple[str, Answer]]) -> None:
+        self.bound(*[(uid, self._chosen(uid, answer)) for uid, answer in wave])
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.5, 2.5, 6.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.api.expire()
+
+    @rule()
+    def open_promises_are_asked_after(self) -> None:
+        self.loop.run_until_complete(self.extender.verbs.bindings.resolve_open())
+
+    @rule(data=st.data())
+    def a_late_binding_lands(self, data: st.DataObject) -> None:
+        if self.api.late:
+            self.api.land(data.draw(st.sampled_from(self.api.late)))
+
+    @rule(lands=st.booleans())
+    def everything_settles(self, *, lands: bool) -> None:
+        for late in list(self.api.late) if lands else []:
+            self.api.land(late)
+        self.now += 6.0
+        self.api.expire()
+        self.watch_goes_on()
+        self.open_promises_are_asked_after()
+        assert self.settled
+
+    # --- the watch and the process ----------------------------------------------------------------------------------
+
+    @rule()
+    def watch_stalls(self) -> None:
+        self.stalled = True
+
+    @rule(count=st.integers(1, 3))
+    def watch_delivers_some(self, count: int) -> None:
+        self._deliver(count)
+
+    @rule()
+    def watch_goes_on(self) -> None:
+        self.stalled = False
+        self._deliver(len(self.events))
+
+    @rule()
+    def everything_is_read_again(self) -> None:
+        """The watch broke and missed what happened since: a list of all pods repairs it."""
+        self.events.clear()
+        self.stalled = False
+        there = {pod["metadata"]["uid"]: pod for pod in self.api.pods.values()}
+        for uid in self.api.seen - there.keys():
+            self.extender.cluster.remove_pod(uid)
+        for pod in there.values():
+            self.extender.cluster.apply_pod(pod)
+        for name in self.published:
+            self.publish(name)
+
+    @rule(lands=st.booleans())
+    def extender_starts_anew(self, *, lands: bool) -> None:
+        """A new process binds nothing before the last POST of the one before it can no longer take effect; then it lists."""
+        for late in list(self.api.late) if lands else []:
+            self.api.land(late)
+        self.now += 6.0
+        self.api.expire()
+        self.events.clear()
+        self.stalled = False
+        self.extender = self.rebuilt()
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    @rule(node=st.sampled_from(NODES), gpu=st.integers(0, 3))
+    def gpu_breaks(self, node: str, gpu: int) -> None:
+        self.nodes[node].broken.add(gpu)
+        self._publish_again(node)
+
+    @rule(node=st.sampled_from(NODES))
+    def gpus_recover(self, node: str) -> None:
+        self.nodes[node].broken.clear()
+        self._publish_again(node)
+
+    @rule(node=st.sampled_from(NODES), order=st.sampled_from(list(ORDERS)))
+    def node_boots_with_its_gpus_in_another_order(self, node: str, order: str) -> None:
+        self.nodes[node].order = order
+        self._publish_again(node)
+
+    @rule(node=st.sampled_from(NODES), gpu=st.integers(0, 3))
+    def gpu_falls_off_the_bus(self, node: str, gpu: int) -> None:
+        self.nodes[node].lost = {gpu}
+        self._publish_again(node)
+
+    @rule(node=st.sampled_from(NODES))
+    def all_gpus_are_back(self, node: str) -> None:
+        self.nodes[node].lost.clear()
+        self._publish_again(node)
+
+    @rule(node=st.sampled_from(NODES))
+    def topology_is_deleted(self, node: str) -> None:
+        self.published.pop(node, None)
+        self.extender.cluster.remove_topology(node)
+
+    @rule(node=st.sampled_from(NODES))
+    def topology_is_created_again(self, node: str) -> None:
+        self.publish(node)
+
+    def _publish_again(self, node: str) -> None:
+        if node in self.published:
+            self.publish(node)
+
+    # --- what the invariants compare with ---------------------------------------------------------------------------
+
+    def recounted_free(self) -> dict[str, set[str] | None]:
+        """Free GPUs of each node, counted from the pods; None for a closed node, and for one without a topology."""
+        return {**dict.fromkeys(NODES), **recount.free(self.published, self.api.pods.values())}
+
+
+def run(machine: type[ClusterMachine]) -> type:
+    """The test of a machine, with a share of the examples that plain properties get: a step costs more than a call."""
+    case = machine.TestCase
+    case.settings = settings(max_examples=max(1, settings.default.max_examples // 4))
+    return case

@@ -1,0 +1,278 @@
+"""`linkwise inspect`, `linkwise links`, `linkwise agent`, as a shell sees them."""
+
+import io
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from extender.sample_machines import SAMPLE_MACHINES
+from tests.stand_in import write_nvidia_smi
+from topology.api import read_gputopology
+from topology.cli import MOST_BYTES, app
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ("dgx1v", "hgx-h100", "a100-pcie-bridges")
+PAIR = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-23\nGPU1\tNV4\t X \t0-23\n"
+GPUS = "GPU 0: NVIDIA RTX A6000 (UUID: GPU-00000000-0000-0000-0000-000000000000)\nGPU 1: NVIDIA RTX A6000 (UUID: GPU-00000000-0000-0000-0000-000000000001)\n"
+
+
+def run(*arguments: str, stdin: str | bytes = "") -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments), input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> str:
+    path = tmp_path / "pair.txt"
+    path.write_text(PAIR)
+    return str(path)
+
+
+# --- inspect ---
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize(("output", "ending"), [("text", "txt"), ("json", "json"), ("dot", "dot"), ("svg", "svg")])
+def test_the_shipped_samples_look_as_reviewed(
+    sample: str, output: str, ending: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    code, out, err = run("inspect", "--output", output, f"examples/topo/{sample}.txt")
+    assert (code, err) == (0, "")
+    golden(f"inspect/{sample}.{ending}", out)
+
+
+def test_a_pipe_gets_80_columns_without_colour(pair: str) -> None:
+    _, out, _ = run("inspect", pair, str(ROOT / "examples/topo/dgx1v.txt"))
+    assert "\x1b" not in out
+    assert max(len(line) for line in out.splitlines() if str(ROOT) not in line) <= 80
+    assert not [line for line in out.splitlines() if line != line.rstrip()]
+
+
+def test_json_has_the_keys_of_the_contract_in_their_order(pair: str) -> None:
+    code, out, _ = run("inspect", "--output", "json", pair)
+    report = json.loads(out)
+    assert code == 0
+    assert list(report) == ["source", "gpus", "nics", "links", "sets", "warnings", "error"]
+    assert report["source"] == pair
+    assert report["gpus"][0] == {"index": 0, "numa": None, "cpus": "0-23", "gpuNuma": None}
+    assert list(report["gpus"][0]) == ["index", "numa", "cpus", "gpuNuma"]
+    assert report["links"] == [{"a": "GPU0", "b": "GPU1", "type": "NV4", "bandwidth": 56.25}]
+    assert list(report["links"][0]) == ["a", "b", "type", "bandwidth"]
+    assert report["sets"] == [{"size": 2, "gpus": [0, 1], "bandwidth": 56.25, "worst": "NV4"}]
+    assert list(report["sets"][0]) == ["size", "gpus", "bandwidth", "worst"]
+    assert any("assumed" in warning for warning in report["warnings"])
+    assert report["error"] is None
+
+
+def test_stdin_is_read_when_no_file_or_a_dash_is_given() -> None:
+    for arguments in ((), ("-",)):
+        code, out, _ = run("inspect", "--output", "json", *arguments, stdin=PAIR)
+        assert (code, json.loads(out)["source"]) == (0, "stdin")
+
+
+def test_one_unreadable_input_does_not_hide_the_others(pair: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.txt"
+    broken.write_text("No devices were found\n")
+    code, out, _ = run("inspect", "--output", "json", str(broken), pair, str(tmp_path / "absent.txt"))
+    reports = [json.loads(line) for line in out.splitlines()]
+    assert code == 2
+    assert [report["error"] and report["error"]["kind"] for report in reports] == ["no_devices", None, "unknown"]
+    assert "No such file" in reports[2]["error"]["message"]
+    code, out, err = run("inspect", str(broken), pair)
+    assert code == 2
+    assert "NV4" in out
+    assert "(no_devices)" in err
+
+
+@pytest.mark.parametrize("output", ["text", "dot", "svg"])
+def test_an_unreadable_input_is_a_sentence_on_stderr(output: str) -> None:
+    code, out, err = run("inspect", "--output", output, stdin="")
+    assert (code, out) == (2, "")
+    assert err.startswith("linkwise: stdin: ")
+    assert err.endswith("(empty)\n")
+
+
+def test_sets_all_lists_every_set_of_two_or_more(pair: str) -> None:
+    _, out, _ = run("inspect", "--output", "json", "--sets", "all", str(ROOT / "examples/topo/dgx1v.txt"))
+    sets = json.loads(out)["sets"]
+    assert len(sets) == 2**8 - 8 - 1
+    assert len({tuple(one["gpus"]) for one in sets}) == len(sets)
+    assert run("inspect", "--sets", "all", pair)[0] == 0
+
+
+def test_the_inventory_replaces_assumptions_by_facts(pair: str, tmp_path: Path) -> None:
+    gpus = tmp_path / "gpus.txt"
+    gpus.write_text(GPUS)
+    _, out, _ = run("inspect", "--gpus", str(gpus), pair)
+    assert "2 × NVIDIA RTX A6000" in out
+    assert "NVLink 3 (GA10x bridge)" in out
+    assert "NVLink generation" not in out
+    code, out, err = run("inspect", "--gpus", pair, pair)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"linkwise: --gpus {pair}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("--output", "svg", "a", "b"), "one machine, and 2 files", id="two files in one picture"),
+        pytest.param(("--gpus", "-", "-"), "only once", id="stdin for matrix and inventory"),
+        pytest.param(("--output", "yaml"), "yaml", id="an output that does not exist"),
+        pytest.param(("--gpus", "/does/not/exist"), "No such file or directory", id="an inventory that does not exist"),
+    ],
+)
+def test_a_call_that_cannot_be_is_refused_with_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = run("inspect", *arguments, stdin=PAIR)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(PAIR.encode("utf-16"), id="UTF-16 with a byte order mark, as Windows redirects"),
+        pytest.param(PAIR.encode("utf-8-sig"), id="UTF-8 with a byte order mark"),
+        pytest.param(PAIR.replace("\n", "\r\n").encode(), id="line ends of Windows"),
+        pytest.param(b"\xff\x00 garbage \xfe before it\n" + PAIR.encode(), id="bytes that are no text before the matrix"),
+    ],
+)
+def test_the_matrix_is_found_in_other_encodings(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "matrix"
+    path.write_bytes(raw)
+    code, out, _ = run("inspect", "--output", "json", str(path))
+    assert code == 0
+    assert json.loads(out)["links"][0]["type"] == "NV4"
+
+
+def test_an_endless_input_ends_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "endless"
+    with path.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)  # a hole: nothing is written to the disk
+    code, _, err = run("inspect", str(path))
+    assert code == 2
+    assert "larger than 16 MiB" in err
+
+
+def test_what_a_terminal_would_obey_is_not_passed_on(tmp_path: Path) -> None:
+    path = tmp_path / "odd\x1b[2J[red]name"
+    path.write_text(PAIR.replace("0-23", "\x1b]0;owned\x070-23"))
+    code, out, err = run("inspect", str(path))
+    assert code == 0
+    assert "\x1b" not in out + err
+    assert "[red]name" in out
+    path.write_text("\x1b[2Jnothing")
+    assert "\x1b" not in run("inspect", str(path))[2]
+
+
+def test_a_file_name_that_is_no_text_is_shown_as_far_as_it_is() -> None:
+    code, out, _ = run("inspect", "--output", "json", "bad\udcffname")
+    assert code == 2
+    assert json.loads(out)["source"] == "bad?name"
+
+
+def test_a_terminal_without_the_letters_gets_others_instead_of_a_traceback(monkeypatch: pytest.MonkeyPatch, pair: str) -> None:
+    paper = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", paper)
+    app(["inspect", pair], standalone_mode=False)
+    paper.flush()
+    assert b"NV4" in paper.buffer.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    """What `linkwise inspect … | head -1` does: the reader is gone before everything is written."""
+    command = [sys.executable, "-c", "from topology.cli import app; app()", "inspect", "--output", "json", "--sets", "all", "examples/topo/dgx1v.txt"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_help_does_not_load_what_only_commands_need() -> None:
+    command = "import sys, topology.cli; print([m for m in ('numpy', 'networkx', 'pydantic', 'rich.table') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- links ---
+
+
+def test_links_prints_every_rate_with_its_source() -> None:
+    code, out, _ = run("links")
+    assert code == 0
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) <= 80
+    for word in ("NVLink 5 (Blackwell)", "14.0625", "PIX", "SYS", "*H100*", "white paper"):
+        assert word in out
+
+
+def test_links_as_json_is_one_object() -> None:
+    code, out, _ = run("links", "--output", "json")
+    tables = json.loads(out)
+    assert code == 0
+    assert all(row["source"] for table in ("nvlink", "pcieLane", "pciePath") for row in tables[table])
+
+
+# --- agent ---
+
+
+def test_the_agent_says_what_this_version_can_do() -> None:
+    for arguments in ((), ("--once",), ("--dry-run",)):
+        code, out, err = run("agent", "--node-name", "a", *arguments)
+        assert (code, out) == (2, "")
+        assert "--once --dry-run" in err
+
+
+def test_the_agent_asks_for_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LINKWISE_AGENT_NODE_NAME", raising=False)
+    code, _, err = run("agent", "--once", "--dry-run")
+    assert code == 2
+    assert "--node-name" in err
+
+
+def stand_in(folder: Path, script: str) -> str:
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "said"),
+    [
+        pytest.param("echo 'No devices were found'; exit 6", 3, "No devices", id="no GPU"),
+        pytest.param("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", 2, "mismatch", id="a driver of another version"),
+    ],
+)
+def test_the_agent_tells_a_node_without_gpus_from_a_broken_one(script: str, status: int, said: str, tmp_path: Path) -> None:
+    tool = stand_in(tmp_path, script)
+    (tmp_path / "sys").mkdir()
+    code, out, err = run("agent", "--once", "--dry-run", "--node-name", "a", "--nvidia-smi", tool, "--sysfs-root", str(tmp_path / "sys"))
+    assert (code, out) == (status, "")
+    assert said in err
+    assert err.startswith("linkwise: ")
+
+
+def test_the_agent_prints_the_object_that_it_would_publish(tmp_path: Path) -> None:
+    tool = write_nvidia_smi(tmp_path, SAMPLE_MACHINES["dgx1v"])
+    (tmp_path / "sys").mkdir()
+    code, out, err = run("agent", "--once", "--dry-run", "--node-name", "gpu-1", "--nvidia-smi", str(tool), "--sysfs-root", str(tmp_path / "sys"))
+    assert (code, err) == (0, "")
+    topology = read_gputopology(yaml.safe_load(out))
+    assert (topology.name, len(topology.spec.gpus), topology.spec.links.gpus[0][3]) == ("gpu-1", 8, "NV2")
+
+
+def test_the_agent_refuses_a_name_that_no_node_has() -> None:
+    code, _, err = run("agent", "--once", "--dry-run", "--node-name", "Not_A_Node")
+    assert code == 2
+    assert "Not_A_Node" in err
