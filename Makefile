@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint format bench lock clean
+.PHONY: help demo test e2e lint format bench lock clean
 
 help:
 	@echo "make demo    place a stream of GPU pods on a sample cluster, beside plain counting"
-	@echo "make test    all tests"
+	@echo "make test    all tests that need no cluster"
+	@echo "make e2e     tests on a real Kubernetes control plane, built with Go (9 minutes the first time)"
 	@echo "make lint    style, types, layers"
 	@echo "make format  rewrite the code in the project's style"
 	@echo "make bench   timings, written to bench/results"
@@ -27,10 +28,15 @@ $(VENV)/dev.stamp: requirements/dev.lock $(VENV)/run.stamp
 	@touch $@
 
 demo: $(VENV)/run.stamp
-	@$(BIN)/linkwise demo
+	@$(BIN)/linkwise demo --svg docs/placement.svg
 
 test: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest
+
+# One control plane on all cores: no parallel workers.
+e2e: $(VENV)/dev.stamp
+	@$(BIN)/python tests/e2e/build.py
+	@$(BIN)/python -m pytest tests/e2e -n 0
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .

@@ -125,11 +125,15 @@ def _model(asked: Asked, _: NodeNumbers) -> str:
 
 
 def _too_small(asked: Asked, _: NodeNumbers) -> str:
-    return f"the node has fewer than {asked.gpus} healthy GPUs"
+    return f"the node has fewer than {asked.gpus} healthy GPUs{_of_model(asked)}"
 
 
 def _not_enough_free(asked: Asked, _: NodeNumbers) -> str:
-    return f"fewer than {asked.gpus} GPUs are free"
+    return f"fewer than {asked.gpus} GPUs{_of_model(asked)} are free"
+
+
+def _of_model(asked: Asked) -> str:
+    return "" if asked.model is None else f" that match {asked.model}"
 
 
 def _distance(asked: Asked, _: NodeNumbers) -> str:

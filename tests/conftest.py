@@ -11,11 +11,20 @@ import pytest
 from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
+E2E = Path(__file__).parent / "e2e"
 
 # No deadlines: the first use of a topology class makes its tables. In CI the same examples every time: a pipeline tells about its change.
 settings.register_profile("quick", max_examples=100, stateful_step_count=30, deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.register_profile("thorough", max_examples=3000, stateful_step_count=60, deadline=None)
 settings.load_profile(os.environ.get("LINKWISE_HYPOTHESIS", "quick"))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out tests/e2e unless the command line names it or something in it: its control plane takes minutes to build and all cores to run."""
+    if collection_path != E2E:
+        return None
+    named = (config.invocation_params.dir / argument.split("::")[0] for argument in config.args)
+    return None if any(path.resolve().is_relative_to(E2E) for path in named) else True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

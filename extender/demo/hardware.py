@@ -1,6 +1,6 @@
 """What a placement gets: GB/s of a set of GPUs on a node, from the tables that the extender decides by.
 
-Called by `tour` for both sides alike, so that the comparison is one of placements and never one of models. `plain` takes the GPUs of a node from here,
+Called by `tour` for all sides alike, so that the comparison is one of placements and never one of models. `plain` takes the GPUs of a node from here,
 `served` turns the UUIDs of an allocation into the same bits.
 """
 

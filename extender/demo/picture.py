@@ -26,8 +26,8 @@ def picture(tour: Tour) -> str:
     pod = tour.pods[0]
     title = f"The same {pod.total}-GPU pod on the same machine"
     panels = [
-        _panel(tour, tour.plain, "Kubernetes counts free GPUs", _BY_COUNTING),
-        _panel(tour, tour.linkwise, "Linkwise looks at the links", _BY_LINKS),
+        _panel(tour, tour.plain, f"Counting free GPUs: the lowest {pod.total}", _BY_COUNTING),
+        _panel(tour, tour.linkwise, f"Linkwise: the best linked {pod.total}", _BY_LINKS),
     ]
     node = _node(tour)
     machine = SAMPLE_MACHINES[node.rsplit("-", 1)[0]]

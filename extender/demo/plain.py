@@ -21,7 +21,6 @@ from topology.api import Allocation
 from topology.api.annotations import ALLOCATION, GPU_MODEL, WHOLE_GPU
 from topology.errors import InternalError
 
-
 # node, mask of its free GPUs, how many of them -> mask of those taken
 Picker = Callable[[str, int, int], int]
 

@@ -1,4 +1,4 @@
-"""What the demo prints: GB/s of every pod on both sides, the sums, and one refusal in the extender's own words.
+"""What the demo prints: GB/s of every pod by counting and by Linkwise, the sums of all sides, and one refusal in the extender's own words.
 
 Called by `extender.cli`. Every line is the same on every machine but the one of `time_line`. Readable at 80 columns and without colour. Means are taken over
 the pods that all sides placed, so that none gains by refusing the hard ones; who found no node is told beside them.
@@ -44,8 +44,8 @@ def _opening(tour: Tour) -> Text:
         f"{len(tour.scene.nodes)} nodes with {tour.scene.gpus} GPUs, {NODES_OF_A_KIND} of each kind:",
         *kinds,
         f"{len(tour.pods)} pods come, some finish in between. The same stream is placed",
-        "  by plain counting  on the node with the largest share of free GPUs, there on the",
-        "                     lowest free ones; sees no links, and no wishes about links",
+        "  by plain counting  on the node with the largest share of free GPUs, there on",
+        "                     the lowest free ones, whatever their links",
         "  with best sets     on those same nodes, but there on the best set: all that a",
         "                     device plugin which knows links could add",
         "  by Linkwise        the extender over HTTP, called as kube-scheduler calls it",
@@ -109,7 +109,7 @@ def _sums(tour: Tour) -> Table:
     pods = tour.compared()
     for size in sorted({pod.largest for pod in pods}):
         of_size = [pod for pod in pods if pod.largest == size]
-        _add(table, tour, f"mean GB/s, {size} GPUs together ({len(of_size)} pods)", of_size, _mean)
+        _add(table, tour, f"mean GB/s, {size} GPUs together ({len(of_size)} pod{'s' if len(of_size) > 1 else ''})", of_size, _mean)
     _add(table, tour, f"mean GB/s, all {len(pods)}", pods, _mean)
     _add(table, tour, "over NVLink", pods, _over_nvlink)
     _add(table, tour, "floor or ceiling kept", pods, _kept)

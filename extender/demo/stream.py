@@ -1,4 +1,4 @@
-"""Which pods come, in which order, and which of them finish: the same for the same seed, and the same for both sides.
+"""Which pods come, in which order, and which of them finish: the same for the same seed, and the same for all sides.
 
 Called by `tour`. The first pod is the one in the picture, the last one asks for more than any hardware of the cluster has, so that its refusal can be
 explained. In between sizes and wishes are drawn from one table. Running pods finish as soon as the cluster would be fuller than `MOST_BUSY`, which

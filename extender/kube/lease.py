@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 
+from extender import log_keys
 from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
 
 _log = structlog.get_logger()
@@ -68,7 +69,7 @@ class Leadership:
             try:
                 await self._once()
             except (NoAnswerError, ApiRefusedError) as error:
-                _log.warning("lease not renewed", reason=str(error))
+                _log.warning("lease not renewed", **{log_keys.REASON: str(error)})
             if self._clock() >= self._until:
                 self._prepared = False
             await asyncio.sleep(max(0.1, RENEW_EVERY_S - (self._clock() - started)))
@@ -85,7 +86,7 @@ class Leadership:
                 current["spec"]["holderIdentity"] = ""
                 await self._client.request("PUT", self._lease.path, body=Body(current), timeout_s=3.0)
         except (NoAnswerError, ApiRefusedError) as error:
-            _log.warning("lease not released", reason=str(error))
+            _log.warning("lease not released", **{log_keys.REASON: str(error)})
 
     async def _once(self) -> None:
         before = self._clock()
@@ -102,7 +103,7 @@ class Leadership:
         if self._clock() < self._until and not self._prepared:
             await self._prepare()
             self._prepared = True
-            _log.info("leading", identity=self._lease.identity)
+            _log.info("leading", **{log_keys.IDENTITY: self._lease.identity})
         await self._label()
 
     async def _read(self) -> JsonObject | None:

@@ -101,11 +101,11 @@ class Reflector:
                 pause = BACKOFF_S[0]
                 await self._watch_from(version)
             except _ExpiredError:
-                _log.info("watch expired, listing again", kind=self._resource.kind)
+                _log.info("watch expired, listing again", **{log_keys.KIND: self._resource.kind})
             except (NoAnswerError, ApiRefusedError, ValueError) as error:
                 if isinstance(error, ApiRefusedError) and error.status == 410:
                     continue  # a page or a watch from a version that is compacted by now
-                _log.warning("list or watch failed", kind=self._resource.kind, **{log_keys.REASON: str(error)})
+                _log.warning("list or watch failed", **{log_keys.KIND: self._resource.kind, log_keys.REASON: str(error)})
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
                 pause = min(2 * pause, BACKOFF_S[1])
 

@@ -46,7 +46,7 @@ PATCHES = {
 
 def refusal(error: DynamicApiError) -> str:
     """Return the API server's own sentence of a refused call."""
-    return str(orjson.loads(error.body)["message"])
+    return str(orjson.loads(error.body or b"{}").get("message", error.reason))
 
 
 class ApiServer:

@@ -43,7 +43,7 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy")
-        self._server: web.Server[web.BaseRequest]
+        self._server: web.Server
         self._listener: asyncio.Server | None = None
         self._session: aiohttp.ClientSession
         self._watches: dict[asyncio.Task[None], tuple[str, web.BaseRequest]] = {}

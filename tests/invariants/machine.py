@@ -7,13 +7,14 @@ The extender runs in process, on a clock that only moves when a rule moves it.
 
 import asyncio
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, multiple, rule
 
 from extender.cluster import Cluster, EntryState
 from extender.metrics import Metrics
@@ -39,21 +40,30 @@ ORDERS = {
 }
 
 
-@dataclass
+class End(Enum):
+    """How a pod comes to its end."""
+
+    TERMINATING = "deletion was asked for"
+    GONE = "deleted at once"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
 class Node:
     """A node as its agent would publish it. ``broken`` and ``lost`` are positions in the order of the first boot."""
 
     name: str
     kind: str
     order: str = "as ever"
-    broken: set[int] = field(default_factory=set)
-    lost: set[int] = field(default_factory=set)
+    broken: frozenset[int] = frozenset()
+    lost: int | None = None
 
     def topology(self) -> JsonObject:
         """The GPUTopology now: GPUs numbered by place, named by UUID."""
         whole = sample(self.kind, self.name).to_object()
         gpus, rows = whole["spec"]["gpus"], whole["spec"]["links"]
-        present = [gpu for gpu in ORDERS[self.order](list(range(len(gpus)))) if gpu not in self.lost]
+        present = [gpu for gpu in ORDERS[self.order](list(range(len(gpus)))) if gpu != self.lost]
         spec = {
             **whole["spec"],
             "gpus": [{**gpus[gpu], "index": place} for place, gpu in enumerate(present)],
@@ -201,7 +211,7 @@ class ClusterMachine(RuleBasedStateMachine):
         async def together() -> list[bytes]:
             return await asyncio.gather(*(self.extender.verbs.bind(self._bind_body(uid, node)) for uid, node in calls))
 
-        known = {uid: self.api.bound_to[uid] for uid, _ in calls if uid in self.api.bound_to and self.extender.cluster.ledger.get(uid)}
+        known = {uid: self.api.bound_to[uid] for uid, _ in calls if uid in self.api.bound_to and self._knows(uid)}
         errors = [json.loads(answer)["Error"] for answer in self.loop.run_until_complete(together())]
         self.api.answers.clear()
         for (uid, node), error in zip(calls, errors, strict=True):
@@ -209,22 +219,28 @@ class ClusterMachine(RuleBasedStateMachine):
             assert known.get(uid, node) == node or f"node {known[uid]}" in error, "a pod that is bound elsewhere is told so by name"
         return errors
 
+    def _knows(self, uid: str) -> bool:
+        return self.stored(uid) is not None and self.extender.cluster.ledger.get(uid) is not None
+
     def _bind_body(self, uid: str, node: str) -> bytes:
         return json.dumps({"PodNamespace": "default", "PodName": self.made[uid]["metadata"]["name"], "PodUID": uid, "Node": node}).encode()
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
-    @initialize()
-    def nodes_come_up(self) -> None:
+    @initialize(target=pods, wave=st.lists(shapes(), min_size=2, max_size=6))
+    def nodes_and_pods_come_up(self, wave: list[PodBuilder]) -> MultipleResults[str]:
         for name in NODES:
             self.publish(name)
+        return multiple(*(self._create(shape, f"pod-{len(self.made)}") for shape in wave))
 
-    @rule(target=pods, shape=shapes())
-    def create(self, shape: PodBuilder) -> str:
-        return self._create(shape, f"pod-{len(self.made)}")
+    @rule(target=pods, shape=shapes(), answer=ANSWERS)
+    def a_pod_comes_and_is_scheduled(self, shape: PodBuilder, answer: Answer) -> str:
+        uid = self._create(shape, f"pod-{len(self.made)}")
+        self.bound((uid, self._chosen(uid, answer)))
+        return uid
 
     @rule(target=pods, shape=shapes(), earlier=pods)
-    def create_under_a_name_used_before(self, shape: PodBuilder, earlier: str) -> str:
+    def a_pod_comes_under_a_name_used_before(self, shape: PodBuilder, earlier: str) -> str:
         name = self.made[earlier]["metadata"]["name"]
         return self._create(shape, name if name not in self.api.pods else f"pod-{len(self.made)}")
 
@@ -236,67 +252,43 @@ class ClusterMachine(RuleBasedStateMachine):
         self.api.create(made)
         return uid
 
-    @rule(uid=pods)
-    def delete_at_once(self, uid: str) -> None:
+    @rule(uid=pods, how=st.sampled_from(list(End)))
+    def a_pod_ends(self, uid: str, how: End) -> None:
         found = self.stored(uid)
-        if found is not None:
-            self.api.delete(found["metadata"]["name"])
-
-    @rule(uid=pods)
-    def ask_for_deletion(self, uid: str) -> None:
-        found = self.stored(uid)
-        if found is not None and found["spec"].get("nodeName"):
-            self.api.change(found["metadata"]["name"], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-        elif found is not None:
-            self.api.delete(found["metadata"]["name"])  # nothing runs yet: gone in the same moment
-
-    @rule(uid=pods, phase=st.sampled_from(["Succeeded", "Failed"]))
-    def containers_end(self, uid: str, phase: str) -> None:
-        found = self.stored(uid)
-        if found is not None and found["spec"].get("nodeName"):
-            self.api.change(found["metadata"]["name"], status={"phase": phase})
+        if found is None:
+            return
+        name, bound = found["metadata"]["name"], found["spec"].get("nodeName")
+        if how is End.GONE or (how is End.TERMINATING and not bound):  # where nothing runs, asked for is done
+            self.api.delete(name)
+        elif how is End.TERMINATING:
+            self.api.change(name, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+        elif bound:
+            self.api.change(name, status={"phase": how.value})
 
     # --- the scheduler ----------------------------------------------------------------------------------------------
 
     @rule(uid=pods)
-    def filter(self, uid: str) -> None:
+    def look(self, uid: str) -> None:
         self.filtered(uid)
-
-    @rule(uid=pods)
-    def prioritize(self, uid: str) -> None:
         self.scored(uid)
 
     @rule(uid=pods, answer=ANSWERS)
     def schedule(self, uid: str, answer: Answer) -> None:
         self.bound((uid, self._chosen(uid, answer)))
 
-    def _chosen(self, uid: str, answer: Answer) -> str:
+    @rule(calls=st.lists(st.tuples(pods, st.sampled_from([None, None, *NODES]), ANSWERS), min_size=1, max_size=6))
+    def many_are_bound_at_once(self, calls: list[tuple[str, str | None, Answer]]) -> None:
+        """All are filtered first; some go where they were scored best, some elsewhere (another scheduler), some twice."""
+        self.bound(*[(uid, self._chosen(uid, answer, node)) for uid, node, answer in calls])
+
+    def _chosen(self, uid: str, answer: Answer, node: str | None = None) -> str:
         """The node that kube-scheduler would choose, any where none fits: the extender must stand that too."""
+        self.api.answers.setdefault(uid, []).append(answer)
+        if node is not None:
+            return node
         fitting = self.filtered(uid)
         scores = self.scored(uid) if len(fitting) != 1 else {}
-        self.api.answers[uid] = [answer]
-        return max(fitting or NODES, key=lambda node: scores.get(node, 0))
-
-    @rule(uid=pods, node=st.sampled_from(NODES), answer=ANSWERS)
-    def bind_elsewhere(self, uid: str, node: str, answer: Answer) -> None:
-        self.api.answers[uid] = [answer]
-        self.bound((uid, node))
-
-    @rule(uid=pods, answers=st.tuples(ANSWERS, ANSWERS))
-    def bind_twice_at_once(self, uid: str, answers: tuple[Answer, Answer]) -> None:
-        node = self._chosen(uid, Answer.TAKEN)
-        self.api.answers[uid] = list(answers)
-        self.bound((uid, node), (uid, node))
-
-    @rule(calls=st.lists(st.tuples(pods, st.sampled_from(NODES), ANSWERS), min_size=2, max_size=6))
-    def two_schedulers_bind_many_at_once(self, calls: list[tuple[str, str, Answer]]) -> None:
-        for uid, _, answer in calls:
-            self.api.answers.setdefault(uid, []).append(answer)
-        self.bound(*((uid, node) for uid, node, _ in calls))
-
-    @rule(wave=st.lists(st.tuples(pods, ANSWERS), min_size=2, max_size=6))
-    def filter_many_then_bind_them_at_once(self, wave: list[tuple[str, Answer]]) -> None:
-        self.bound(*[(uid, self._chosen(uid, answer)) for uid, answer in wave])
+        return max(fitting or NODES, key=lambda name: scores.get(name, 0))
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -316,23 +308,24 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(lands=st.booleans())
     def everything_settles(self, *, lands: bool) -> None:
-        for late in list(self.api.late) if lands else []:
-            self.api.land(late)
-        self.now += 6.0
-        self.api.expire()
+        self._late_ones_end(lands=lands)
         self.watch_goes_on()
         self.open_promises_are_asked_after()
         assert self.settled
 
+    def _late_ones_end(self, *, lands: bool) -> None:
+        for late in list(self.api.late) if lands else []:
+            self.api.land(late)
+        self.now += 6.0
+        self.api.expire()
+
     # --- the watch and the process ----------------------------------------------------------------------------------
 
-    @rule()
-    def watch_stalls(self) -> None:
+    @rule(then=st.integers(0, 3))
+    def watch_stalls(self, then: int) -> None:
+        """It delivers some of what it holds back, in order, and nothing more."""
         self.stalled = True
-
-    @rule(count=st.integers(1, 3))
-    def watch_delivers_some(self, count: int) -> None:
-        self._deliver(count)
+        self._deliver(then)
 
     @rule()
     def watch_goes_on(self) -> None:
@@ -355,53 +348,41 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(lands=st.booleans())
     def extender_starts_anew(self, *, lands: bool) -> None:
         """A new process binds nothing before the last POST of the one before it can no longer take effect; then it lists."""
-        for late in list(self.api.late) if lands else []:
-            self.api.land(late)
-        self.now += 6.0
-        self.api.expire()
+        self._late_ones_end(lands=lands)
         self.events.clear()
         self.stalled = False
         self.extender = self.rebuilt()
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
-    @rule(node=st.sampled_from(NODES), gpu=st.integers(0, 3))
-    def gpu_breaks(self, node: str, gpu: int) -> None:
-        self.nodes[node].broken.add(gpu)
-        self._publish_again(node)
+    @rule(name=st.sampled_from(NODES), gpu=st.integers(0, 3), breaks=st.booleans())
+    def gpu_breaks_or_all_recover(self, name: str, gpu: int, *, breaks: bool) -> None:
+        self._change(name, broken=self.nodes[name].broken | {gpu} if breaks else frozenset())
 
-    @rule(node=st.sampled_from(NODES))
-    def gpus_recover(self, node: str) -> None:
-        self.nodes[node].broken.clear()
-        self._publish_again(node)
+    @rule(name=st.sampled_from(NODES), order=st.sampled_from(list(ORDERS)))
+    def node_boots_with_its_gpus_in_another_order(self, name: str, order: str) -> None:
+        self._change(name, order=order)
 
-    @rule(node=st.sampled_from(NODES), order=st.sampled_from(list(ORDERS)))
-    def node_boots_with_its_gpus_in_another_order(self, node: str, order: str) -> None:
-        self.nodes[node].order = order
-        self._publish_again(node)
+    @rule(name=st.sampled_from(NODES), gpu=st.none() | st.integers(0, 3))
+    def gpu_falls_off_the_bus_or_is_back(self, name: str, gpu: int | None) -> None:
+        self._change(name, lost=gpu)
 
-    @rule(node=st.sampled_from(NODES), gpu=st.integers(0, 3))
-    def gpu_falls_off_the_bus(self, node: str, gpu: int) -> None:
-        self.nodes[node].lost = {gpu}
-        self._publish_again(node)
+    @rule(name=st.sampled_from(NODES), again=st.booleans())
+    def topology_is_deleted_and_perhaps_created_again(self, name: str, *, again: bool) -> None:
+        self.published.pop(name, None)
+        self.extender.cluster.remove_topology(name)
+        if again:
+            self.publish(name)
 
-    @rule(node=st.sampled_from(NODES))
-    def all_gpus_are_back(self, node: str) -> None:
-        self.nodes[node].lost.clear()
-        self._publish_again(node)
+    @rule()
+    def all_topologies_are_there_again(self) -> None:
+        for name in NODES:
+            self.publish(name)
 
-    @rule(node=st.sampled_from(NODES))
-    def topology_is_deleted(self, node: str) -> None:
-        self.published.pop(node, None)
-        self.extender.cluster.remove_topology(node)
-
-    @rule(node=st.sampled_from(NODES))
-    def topology_is_created_again(self, node: str) -> None:
-        self.publish(node)
-
-    def _publish_again(self, node: str) -> None:
-        if node in self.published:
-            self.publish(node)
+    def _change(self, name: str, **facts: Any) -> None:
+        self.nodes[name] = replace(self.nodes[name], **facts)
+        if name in self.published:
+            self.publish(name)
 
     # --- what the invariants compare with ---------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from hypothesis.stateful import invariant, rule
 
 from tests.invariants import recount
-from tests.invariants.machine import ClusterMachine, run
+from tests.invariants.machine import ClusterMachine, End, run
 
 
 class TerminatingPodsHoldTheirGpus(ClusterMachine):
@@ -19,7 +19,7 @@ class TerminatingPodsHoldTheirGpus(ClusterMachine):
         pod = self.stored(uid)
         if pod is None or not pod["metadata"].get("deletionTimestamp") or not recount.running(pod) or not self.settled:
             return
-        self.containers_end(uid, "Failed")
+        self.a_pod_ends(uid, End.FAILED)
         self.watch_goes_on()
         free = self.extender.free().get(pod["spec"]["nodeName"])
         if free is not None:

@@ -6,6 +6,7 @@ from the report. Texts that came from outside are shown as they are, never read 
 
 from collections.abc import Iterator
 from io import StringIO
+from typing import Final
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -20,8 +21,9 @@ from topology.inspection.machine import Machine
 from topology.inspection.reasons import reason
 from topology.inspection.report import Report, ReportedSet
 
-_HEAD = "bold"
-_QUIET = "dim"
+MOST_SETS: Final = 512  # all sets of 9 GPUs and nearly all that anybody reads; each one's reason is a search
+_HEAD: Final = "bold"
+_QUIET: Final = "dim"
 
 
 def report_for_people(report: Report) -> RenderableType:
@@ -33,7 +35,9 @@ def report_for_people(report: Report) -> RenderableType:
     if report.links:
         parts += ["", Text("Links (GB/s, one direction; `linkwise links` tells the sources)", style=_HEAD), _classes(machine)]
     if report.sets:
-        parts += ["", Text(_sets_title(report.sets), style=_HEAD), _sets(machine, report.sets)]
+        parts += ["", Text(_sets_title(report.sets), style=_HEAD), _sets(machine, report.sets[:MOST_SETS])]
+    if len(report.sets) > MOST_SETS:
+        parts.append(Text(f"… and {len(report.sets) - MOST_SETS} more sets; --output json lists all"))
     parts += _warnings(report.warnings)
     return Group(*parts)
 

@@ -1,12 +1,14 @@
 """The report for people, at 80 columns and without colour."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
-from tests.machines import A6000_PAIR_PLUS_SINGLE, HGX_H100_8, MACHINES, Machine, irregular_machines
+from tests.machines import A6000_PAIR_PLUS_SINGLE, HGX_H100_8, MACHINES, Machine, irregular_machines, uniform
 from topology.errors import InternalError
 from topology.inspection import Report, inspect, machine_of, unreadable
-from topology.inspection.text import plain, report_for_people
+from topology.inspection.text import MOST_SETS, plain, report_for_people
 from topology.inventory import Gpu, Inventory
 
 MATRIX = (
@@ -67,6 +69,13 @@ def test_all_sets_are_named_by_what_they_are() -> None:
     assert any(line.startswith("Every set") for line in shown)
     assert any("0-2" in line for line in shown)
     assert any("1,2" in line for line in shown)
+
+
+def test_more_sets_than_anybody_reads_are_counted() -> None:
+    ten = replace(MACHINES["pcie4_phb"], rows=uniform(10, "PHB"))
+    shown = lines(inspect("m", text_of(ten), sets="all"))
+    assert f"… and {2**10 - 10 - 1 - MOST_SETS} more sets; --output json lists all" in shown
+    assert len(shown) < MOST_SETS + 60
 
 
 def test_warnings_are_listed_and_a_single_one_is_called_so() -> None:

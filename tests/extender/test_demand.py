@@ -1,0 +1,422 @@
+"""What a pod asks is read right, or refused with a sentence that names annotation, value and accepted form; nothing is ignored and nothing crashes."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.demand import ContainerKind, Demand, Part, Shape, read_demand
+from extender.settings import Policy
+from tests.builders import PodBuilder, pod
+from tests.strategies import deep, json_objects, odd_pods
+from topology.api import annotations as keys
+from topology.errors import DemandError
+from topology.links import Distance
+
+GPU = "nvidia.com/gpu"
+APP, SIDECAR, INIT = ContainerKind.APP, ContainerKind.SIDECAR, ContainerKind.INIT
+
+
+def read(builder: PodBuilder) -> Demand:
+    return read_demand(builder.build())
+
+
+def refused(raw: dict[str, Any]) -> str:
+    with pytest.raises(DemandError) as caught:
+        read_demand(raw)
+    return str(caught.value)
+
+
+def container(name: object = "main", **resources: object) -> dict[str, Any]:
+    return {"name": name, "resources": resources}
+
+
+def one_container(**resources: object) -> dict[str, Any]:
+    return {"spec": {"containers": [container(**resources)]}}
+
+
+# --- annotations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field", "expected"),
+    [
+        pytest.param("topology", "best", "careful", True, id="topology best is the default"),
+        pytest.param("topology", "none", "careful", False, id="topology none: bandwidth does not matter"),
+        pytest.param("min-bandwidth", "100", "floor", 100.0, id="min-bandwidth as a whole number"),
+        pytest.param("min-bandwidth", "23.5", "floor", 23.5, id="min-bandwidth with digits"),
+        pytest.param("min-bandwidth", " 100\n", "floor", 100.0, id="blanks around a value, as YAML blocks leave them"),
+        *(pytest.param("max-distance", code.name, "ceiling", code, id=f"max-distance {code.name}") for code in Distance),
+        pytest.param("gpu-model", "*H100*", "model", "*H100*", id="gpu-model as a glob"),
+        pytest.param("gpu-model", "[z-a]*[[!]", "model", "[z-a]*[[!]", id="gpu-model with odd brackets"),
+    ],
+)
+def test_an_annotation_is_read(key: str, value: str, field: str, expected: object):
+    shape = read_demand(pod().gpus(2).build() | {"metadata": {"annotations": {f"linkwise.dev/{key}": value}}}).shape
+    assert getattr(shape, field) == expected
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_policy_overrides_the_configured_one(policy: Policy):
+    assert read(pod().gpus(1).annotated(policy=policy.value)).policy is policy
+    assert read(pod().gpus(1)).policy is None
+
+
+ACCEPTED = {
+    "topology": "best or none",
+    "min-bandwidth": "GB/s as a positive decimal number, for example 100",
+    "max-distance": "NVLINK, PIX, PXB, PHB, NODE or SYS",
+    "gpu-model": "a glob over the product name, for example *H100*",
+    "policy": "pack or spread",
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("topology", "Best", id="topology in capitals"),
+        pytest.param("topology", "", id="topology empty"),
+        pytest.param("min-bandwidth", "fast", id="bandwidth in words"),
+        pytest.param("min-bandwidth", "100GB/s", id="bandwidth with a unit"),
+        pytest.param("min-bandwidth", "-1", id="bandwidth below nothing"),
+        pytest.param("min-bandwidth", "0", id="bandwidth of nothing"),
+        pytest.param("min-bandwidth", "1e3", id="bandwidth in scientific notation"),
+        pytest.param("min-bandwidth", "inf", id="bandwidth without end"),
+        pytest.param("min-bandwidth", "nan", id="bandwidth that is no number"),
+        pytest.param("min-bandwidth", "1,5", id="decimal comma"),
+        pytest.param("min-bandwidth", "١٠٠", id="digits of another script"),
+        pytest.param("max-distance", "nvlink", id="distance in lower case"),
+        pytest.param("max-distance", "NV4", id="a link code with a count"),
+        pytest.param("gpu-model", " ", id="blank model"),
+        pytest.param("gpu-model", "H" * 129, id="model longer than any name"),
+        pytest.param("policy", "binpack", id="policy of another project"),
+    ],
+)
+def test_an_annotation_that_cannot_be_read_fails_the_pod_with_the_accepted_form(key: str, value: str):
+    sentence = refused(pod().gpus(2).build() | {"metadata": {"annotations": {f"linkwise.dev/{key}": value}}})
+    shown = value if len(value) <= 60 else value[:60] + "…"
+    assert sentence == f"annotation linkwise.dev/{key}={shown} cannot be read; accepted: {ACCEPTED[key]}"
+
+
+def test_every_supported_annotation_has_a_parser_and_an_accepted_form():
+    assert {keys.PREFIX + key for key in ACCEPTED} == set(keys.SUPPORTED)
+
+
+@pytest.mark.parametrize("value", [100, None, True, ["100"], {"GB/s": 100}, 1e999], ids=repr)
+def test_an_annotation_that_is_no_string_is_refused(value: object):
+    raw = pod().gpus(2).build() | {"metadata": {"annotations": {keys.MIN_BANDWIDTH: value}}}
+    assert "linkwise.dev/min-bandwidth=" in refused(raw)
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        pytest.param("min-bandwith", "min-bandwidth", id="a letter is missing"),
+        pytest.param("minBandwidth", "min-bandwidth", id="camel case"),
+        pytest.param("Policy", "policy", id="capitals"),
+        pytest.param("gpu-modell", "gpu-model", id="a letter too many"),
+        pytest.param("max_distance", "max-distance", id="underscore"),
+        pytest.param("numa-node", "numa", id="near a planned one"),
+    ],
+)
+def test_an_unknown_annotation_fails_the_pod_with_the_nearest_known_one(misspelt: str, meant: str):
+    sentence = refused(pod().gpus(1).build() | {"metadata": {"annotations": {f"linkwise.dev/{misspelt}": "x"}}})
+    assert sentence.startswith(
+        f"annotation linkwise.dev/{misspelt}=x is unknown; did you mean linkwise.dev/{meant}? Accepted: linkwise.dev/topology, "
+    )
+
+
+@given(st.text())
+def test_any_unknown_key_of_ours_is_refused_by_name(key: str):
+    full = keys.PREFIX + key
+    if full not in (*keys.SUPPORTED, *keys.PLANNED, *keys.WRITTEN):
+        sentence = refused(pod().gpus(1).build() | {"metadata": {"annotations": {full: "x"}}})
+        assert full in sentence
+        assert "did you mean linkwise.dev/" in sentence
+
+
+@pytest.mark.parametrize("key", keys.PLANNED)
+def test_an_annotation_of_the_contract_that_is_not_built_yet_is_never_ignored(key: str):
+    sentence = refused(pod().gpus(2).build() | {"metadata": {"annotations": {key: "single"}}})
+    assert sentence.startswith(f"annotation {key}=single is not yet supported by this version; accepted: ")
+
+
+@pytest.mark.parametrize("key", keys.WRITTEN)
+def test_what_linkwise_writes_is_no_wish(key: str):
+    """A user's own allocation on an unbound pod is overwritten at bind, so it decides nothing (HAMi 3076)."""
+    assert read_demand(pod().gpus(2).build() | {"metadata": {"annotations": {key: "anything"}}}) == read(pod().gpus(2))
+
+
+def test_annotations_of_others_are_none_of_our_business():
+    raw = pod().gpus(2).build() | {"metadata": {"annotations": {"nvidia.com/policy": "x", "linkwise.dev.example/policy": "x", "linkwise.dev": "x"}}}
+    assert read_demand(raw) == read(pod().gpus(2))
+
+
+# --- contradictions -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["min_bandwidth", "max_distance"])
+@pytest.mark.parametrize(
+    "builder",
+    [
+        pytest.param(pod().gpus(1), id="one GPU"),
+        pytest.param(pod().gpus(1, "a").gpus(1, "b"), id="two containers of one GPU each"),
+    ],
+)
+def test_a_floor_without_a_link_to_hold_to_it_is_a_contradiction(key: str, builder: PodBuilder):
+    value = {"min_bandwidth": "100", "max_distance": "PIX"}[key]
+    assert re.fullmatch(
+        rf"annotation linkwise.dev/{key.replace('_', '-')}={value} is set, but no container of the pod asks for 2 or more nvidia.com/gpu, "
+        "so there is no link to hold to it",
+        refused(builder.annotated(**{key: value}).build()),
+    )
+
+
+def test_a_floor_holds_where_one_container_of_several_has_a_link():
+    assert read(pod().gpus(4, "train").gpus(1, "watch").min_bandwidth(100)).shape.floor == 100
+
+
+def test_topology_none_with_a_floor_means_so_much_is_enough():
+    shape = read(pod().gpus(2).annotated(topology="none", min_bandwidth="20")).shape
+    assert (shape.careful, shape.floor) == (False, 20.0)
+
+
+@pytest.mark.parametrize("key", list(ACCEPTED))
+def test_annotations_on_a_pod_without_gpus_are_a_contradiction(key: str):
+    value = {"topology": "best", "min-bandwidth": "100", "max-distance": "PIX", "gpu-model": "*", "policy": "pack"}[key]
+    sentence = refused(pod().plain().annotated(**{key: value}).build())
+    assert sentence == f"annotation linkwise.dev/{key}={value} is set, but no container of the pod asks for nvidia.com/gpu"
+
+
+def test_requests_that_differ_from_limits_are_a_contradiction():
+    sentence = refused(one_container(requests={GPU: "1"}, limits={GPU: "2"}))
+    assert sentence == "spec.containers[0] requests 1 nvidia.com/gpu but limits it to 2; accepted: the same number in both"
+
+
+@pytest.mark.parametrize("resource", [keys.GPU_MEMORY, keys.GPUSHARE_MEMORY])
+@pytest.mark.parametrize("field", ["requests", "limits"])
+def test_shares_of_gpus_are_refused_until_they_are_built(resource: str, field: str):
+    sentence = refused(one_container(**{field: {resource: "8"}}))
+    assert sentence == f"spec.containers[0] asks for {resource}=8, which is not yet supported by this version; accepted: nvidia.com/gpu"
+
+
+# --- quantities -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quantity", "gpus"),
+    [
+        pytest.param("2", 2, id="the usual string"),
+        pytest.param(2, 2, id="a number, as YAML has it without quotes"),
+        pytest.param("2.0", 2, id="with a zero behind the point"),
+        pytest.param("+2", 2, id="with a sign"),
+        pytest.param("2000m", 2, id="in thousandths"),
+        pytest.param("2e0", 2, id="with an exponent"),
+        pytest.param("1k", 1000, id="in thousands"),
+        pytest.param("1Ki", 1024, id="in binary thousands, the most that is read"),
+        pytest.param(" 2 ", 2, id="with blanks"),
+        pytest.param("0", 0, id="zero is no GPU"),
+        pytest.param("0Mi", 0, id="zero in any unit"),
+    ],
+)
+def test_kubernetes_quantities_that_are_whole_numbers(quantity: object, gpus: int):
+    assert read_demand(one_container(limits={GPU: quantity})).shape.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    "quantity",
+    [
+        "-1",
+        "1.5",
+        "1500m",
+        "two",
+        "",
+        "1025",
+        "1M",
+        "9e9",
+        "999999999999Mi",
+        "9" * 40,
+        "٢",
+        "1Gi",
+        "0x2",
+        "2.5.1",
+        "NaN",
+        -1,
+        2.5,
+        True,
+        None,
+        [2],
+        {"a": 1},
+    ],
+    ids=repr,
+)
+def test_a_quantity_that_is_no_number_of_gpus_is_refused_with_its_place(quantity: object):
+    sentence = refused(one_container(limits={GPU: quantity}))
+    assert sentence.startswith("spec.containers[0].resources.limits[nvidia.com/gpu] is ")
+    assert sentence.endswith("; accepted: a whole number from 0 to 1024")
+
+
+@given(st.integers(0, 1024), st.sampled_from(["{}", "{}.0", "{}000m", "{}e0", "{}E+0"]))
+def test_any_way_to_write_a_whole_number_reads_as_that_number(number: int, form: str):
+    assert read_demand(one_container(limits={GPU: form.format(number)})).shape.gpus == number
+
+
+@pytest.mark.parametrize("field", ["requests", "limits"])
+def test_requests_alone_and_limits_alone_count(field: str):
+    assert read_demand(one_container(**{field: {GPU: "2"}})).shape.gpus == 2
+
+
+def test_the_resource_name_is_a_setting():
+    raw = one_container(limits={"example.com/gpu": "2", GPU: "1"})
+    assert read_demand(raw, "example.com/gpu").shape.gpus == 2
+
+
+# --- containers -----------------------------------------------------------------------------------------------------
+
+
+def test_two_gpu_containers_in_one_pod_each_get_a_part_of_their_own():
+    demand = read(pod().gpus(2, "train").plain("log").gpus(1, "serve"))
+    assert demand.containers == ("train", "serve")
+    assert demand.shape.parts == (Part(APP, 2), Part(APP, 1))
+    assert (demand.shape.gpus, demand.shape.largest) == (3, 2)
+
+
+def test_init_containers_without_gpus_before_gpu_containers_shift_nothing():
+    raw = pod().gpus(2, "train").build()
+    raw["spec"]["initContainers"] = [{"name": "fetch"}, {"name": "unpack", "resources": {"limits": {"cpu": "1"}}}]
+    assert read_demand(raw).containers == ("train",)
+
+
+def test_parts_stand_in_the_order_in_which_containers_start():
+    demand = read(pod().gpus(2, "train").init(1, "warm").sidecar(1, "proxy"))
+    assert dict(zip(demand.containers, demand.shape.parts, strict=True)) == {"warm": Part(INIT, 1), "proxy": Part(SIDECAR, 1), "train": Part(APP, 2)}
+    assert demand.containers == ("warm", "proxy", "train")
+
+
+@pytest.mark.parametrize(
+    ("builder", "gpus"),
+    [
+        pytest.param(pod().gpus(2).init(1), 2, id="a small init container runs on the app's GPUs"),
+        pytest.param(pod().gpus(2).init(4), 4, id="a large init container decides"),
+        pytest.param(pod().gpus(2).init(2, "a").init(3, "b"), 3, id="init containers run one after the other"),
+        pytest.param(pod().gpus(2).sidecar(1), 3, id="a sidecar runs beside the app"),
+        pytest.param(pod().gpus(1).sidecar(1).init(2), 3, id="an init container runs beside the sidecars before it"),
+        pytest.param(pod().gpus(1).init(2).sidecar(1), 2, id="but not beside those after it"),
+        pytest.param(pod().gpus(2, "a").gpus(2, "b"), 4, id="apps run together"),
+        pytest.param(pod().plain().init(2), 2, id="only an init container asks"),
+    ],
+)
+def test_effective_request(builder: PodBuilder, gpus: int):
+    assert read(builder).shape.gpus == gpus
+
+
+def running_at_once(parts: list[tuple[ContainerKind, int]]) -> int:
+    """Replay the start of the pod: kubelet starts init containers and sidecars in order, then the apps; return the most GPUs in use at any moment."""
+    in_use = most = 0
+    for kind, gpus in parts:
+        most = max(most, in_use + gpus)
+        if kind is not INIT:
+            in_use += gpus
+    return most
+
+
+starting = st.lists(st.tuples(st.sampled_from([INIT, SIDECAR]), st.integers(0, 4)), max_size=5)
+apps = st.lists(st.tuples(st.just(APP), st.integers(0, 4)), max_size=4)
+
+
+@given(starting, apps)
+def test_the_effective_request_is_the_most_that_is_ever_in_use_at_once(
+    before: list[tuple[ContainerKind, int]], after: list[tuple[ContainerKind, int]]
+):
+    builder = pod()
+    for number, (kind, gpus) in enumerate([*before, *after]):
+        name = f"c{number}"
+        builder = {INIT: builder.init, SIDECAR: builder.sidecar, APP: builder.gpus}[kind](gpus, name)
+    demand = read(builder)
+    assert demand.shape.gpus == running_at_once([*before, *after])
+    assert demand.wants_gpus == any(gpus for _, gpus in [*before, *after])
+    assert [part.gpus for part in demand.shape.parts] == [gpus for _, gpus in [*before, *after] if gpus]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["a", "a"], id="twice the same name"),
+        pytest.param([None], id="no name"),
+        pytest.param([""], id="an empty name"),
+        pytest.param([7], id="a number"),
+    ],
+)
+def test_gpu_containers_without_a_name_of_their_own_are_refused(names: list[object]):
+    """An allocation is keyed by container name."""
+    raw = {"spec": {"containers": [container(name, limits={GPU: "1"}) for name in names]}}
+    assert refused(raw).startswith(f"spec.containers[{len(names) - 1}].name of the pod is ")
+
+
+def test_a_pod_without_gpus_wants_none():
+    demand = read(pod().plain())
+    assert not demand.wants_gpus
+    assert demand.shape == Shape(())
+
+
+def test_what_sentences_tell_of_a_demand():
+    asked = read(pod().gpus(4, "a").gpus(2, "b").min_bandwidth(50).max_distance("PXB").annotated(gpu_model="*A100*")).asked
+    assert (asked.gpus, asked.largest, asked.containers, asked.floor, asked.ceiling, asked.model) == (6, 4, 2, 50.0, Distance.PXB, "*A100*")
+
+
+# --- nothing crashes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "place"),
+    [
+        pytest.param({"metadata": []}, None, id="empty metadata of another type"),
+        pytest.param({"metadata": 5}, "metadata of the pod is a int", id="metadata is a number"),
+        pytest.param({"metadata": {"annotations": ["x"]}}, "metadata.annotations of the pod is a list", id="annotations are a list"),
+        pytest.param({"spec": "x"}, "spec of the pod is a str", id="spec is text"),
+        pytest.param({"spec": {"containers": {"a": 1}}}, "spec.containers of the pod is a dict", id="containers are an object"),
+        pytest.param({"spec": {"initContainers": [None]}}, "spec.initContainers[0] of the pod is a NoneType", id="a container is null"),
+        pytest.param({"spec": {"containers": [{"resources": 1}]}}, "spec.containers[0].resources is a int", id="resources are a number"),
+        pytest.param(
+            {"spec": {"containers": [{"resources": {"limits": "x"}}]}}, "spec.containers[0].resources.limits is a str", id="limits are text"
+        ),
+        pytest.param({"spec": None, "metadata": None}, None, id="everything is null"),
+        pytest.param({}, None, id="nothing at all"),
+    ],
+)
+def test_an_absurd_pod_is_told_where_it_is_absurd(raw: dict[str, Any], place: str | None):
+    if place is None:
+        assert not read_demand(raw).wants_gpus
+    else:
+        assert refused(raw).startswith(place)
+
+
+def sentence_or_demand(raw: dict[str, Any]) -> str | Demand:
+    try:
+        return read_demand(raw)
+    except DemandError as error:
+        return str(error)
+
+
+@settings(deadline=None, max_examples=200)
+@given(odd_pods | json_objects)
+def test_no_pod_spec_crashes_the_reader(raw: dict[str, Any]):
+    """HAMi 212, volcano PR 4633: odd container lists crash the parser."""
+    found = sentence_or_demand(raw)
+    if isinstance(found, str):
+        assert len(found) > 20
+    else:
+        assert len(found.containers) == len(found.shape.parts)
+
+
+@pytest.mark.parametrize("place", ["annotation", "quantity", "name"])
+def test_a_value_that_nests_as_deep_as_a_body_can_is_refused_in_a_short_sentence(place: str):
+    value = deep(1000)
+    raw = {
+        "annotation": {"metadata": {"annotations": {keys.POLICY: value}}},
+        "quantity": one_container(limits={GPU: value}),
+        "name": {"spec": {"containers": [container(value, limits={GPU: "1"})]}},
+    }[place]
+    assert len(refused(raw)) < 300

@@ -1,0 +1,44 @@
+"""Names and labels of the series are an interface: alarms are written against them."""
+
+from collections.abc import Callable
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.metrics import Metrics
+
+
+def test_series_are_golden(golden: Callable[[str, str], None]):
+    metrics = Metrics()
+    families = sorted(metrics.registry.collect(), key=lambda family: family.name)
+    lines = [f"{family.name} ({family.type}): {family.documentation}" for family in families]
+    for name, metric in sorted(vars(metrics).items()):
+        labels = getattr(metric, "_labelnames", ())
+        if labels:
+            lines.append(f"labels of {name}: {', '.join(labels)}")
+    golden("metrics.txt", "\n".join(lines) + "\n")
+
+
+def test_every_series_is_one_of_linkwise_and_has_a_help_text():
+    for family in Metrics().registry.collect():
+        assert family.name.startswith("linkwise_")
+        assert family.documentation
+
+
+def test_the_exposition_reads_back():
+    metrics = Metrics()
+    metrics.calls.labels("filter", "answered").inc()
+    metrics.gpus.labels("free").set(8)
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+    }
+    assert samples["linkwise_calls_total", ("outcome", "answered"), ("verb", "filter")] == 1
+    assert samples["linkwise_gpus", ("state", "free")] == 8
+
+
+def test_two_extenders_in_one_process_share_no_counter():
+    one, other = Metrics(), Metrics()
+    one.worse_sets.inc()
+    assert b"linkwise_worse_sets_total 1.0" in one.text()
+    assert b"linkwise_worse_sets_total 0.0" in other.text()

@@ -1,0 +1,98 @@
+"""Every refusal has one sentence for kube-scheduler and one for people; the first is grouped over thousands of nodes, the second has the node's numbers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.reasons import CLOSURE_SENTENCES, Asked, NodeNumbers, Refusal, for_event, full_sentence, gb_per_s, set_word, wire_sentence
+from topology.links import Distance
+
+ASKED = Asked(gpus=3, largest=2, containers=2, floor=100.0, ceiling=Distance.PXB, model="*H100*")
+ANY_MODEL = replace(ASKED, model=None)
+NUMBERS = NodeNumbers(total=8, eligible=4, free=2, best=23.9994, best_link="PHB", detail="pod team/old: its allocation is gone")
+
+REFUSALS = [refusal for refusal in Refusal if refusal is not Refusal.FITS]
+refusals = pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+
+
+def test_every_sentence_is_golden(golden: Callable[[str, str], None]):
+    lines = []
+    for refusal in REFUSALS:
+        lines += [refusal.name, f"  wire: {wire_sentence(refusal, ANY_MODEL, NUMBERS)}", f"  full: {full_sentence(refusal, ANY_MODEL, NUMBERS)}"]
+        lines += [f"  of a model: {full_sentence(refusal, ASKED, NUMBERS)}"]
+    golden("reasons.txt", "\n".join(lines) + "\n")
+
+
+def test_the_sentence_that_makes_one_fall_in_love():
+    pair = replace(ANY_MODEL, gpus=2)
+    assert full_sentence(Refusal.BANDWIDTH, pair, replace(NUMBERS, total=4)) == "2 of 4 GPUs free, best pair 24 GB/s over PHB, 100 asked"
+
+
+@refusals
+def test_every_closure_and_no_other_has_a_closure_sentence(refusal: Refusal):
+    assert (refusal in CLOSURE_SENTENCES) == refusal.is_closure
+
+
+@refusals
+def test_a_wire_sentence_says_who_speaks_and_names_no_node_and_no_pod(refusal: Refusal):
+    sentence = wire_sentence(refusal, ASKED, NUMBERS)
+    assert sentence.startswith("linkwise: ")
+    assert "team/old" not in sentence
+
+
+@refusals
+def test_a_closed_node_is_explained_by_name(refusal: Refusal):
+    if refusal.is_closure:
+        assert full_sentence(refusal, ASKED, NUMBERS).endswith(": pod team/old: its allocation is gone")
+        assert full_sentence(refusal, ASKED, replace(NUMBERS, detail="")) == CLOSURE_SENTENCES[refusal]
+
+
+@refusals
+def test_nodes_that_differ_in_free_gpus_alone_share_one_wire_sentence(refusal: Refusal):
+    """The event groups equal sentences, so a number per node would explode it."""
+    sentences = {wire_sentence(refusal, ASKED, replace(NUMBERS, free=free, eligible=free + 1, total=8 + free)) for free in range(8)}
+    assert len(sentences) == 1
+
+
+@given(st.text())
+def test_no_percent_sign_reaches_the_format_string_of_kube_scheduler(text: str):
+    assert "%" not in for_event(text)
+    assert "%" not in wire_sentence(Refusal.MODEL, replace(ASKED, model=text), NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("best", "floor", "told"),
+    [
+        pytest.param(23.9994, 24.0, "best pair 23.9994 GB/s over PHB, 24 asked", id="a little below a round number"),
+        pytest.param(23.9994, 100.0, "best pair 24 GB/s over PHB, 100 asked", id="far below"),
+        pytest.param(9.14, 9.15, "best pair 9.1 GB/s over PHB, 9.2 asked", id="told apart by one digit"),
+        pytest.param(9.14, 9.144, "best pair 9.14 GB/s over PHB, 9.144 asked", id="not told apart by one digit"),
+    ],
+)
+def test_best_and_floor_never_read_alike(best: float, floor: float, told: str):
+    asked = replace(ANY_MODEL, floor=floor)
+    assert full_sentence(Refusal.BANDWIDTH, asked, replace(NUMBERS, best=best)) == f"2 of 8 GPUs free, {told}"
+
+
+@given(st.floats(0.1, 1000), st.floats(0.1, 1000))
+def test_a_refusal_for_bandwidth_shows_two_different_numbers(best: float, floor: float):
+    if round(best, 6) < round(floor, 6):
+        sentence = wire_sentence(Refusal.BANDWIDTH, replace(ANY_MODEL, floor=floor), replace(NUMBERS, best=best))
+        told, asked = sentence.removeprefix("linkwise: best pair ").split(" GB/s over PHB, min-bandwidth ")
+        assert told != asked.removesuffix(" asked")
+
+
+def test_a_node_without_any_set_says_so():
+    assert full_sentence(Refusal.DISTANCE, ANY_MODEL, replace(NUMBERS, best=None)) == "2 of 8 GPUs free, no pair, but none within max-distance PXB"
+
+
+@pytest.mark.parametrize(("value", "text"), [(450.0, "450"), (10.0, "10"), (9.96, "10.0"), (0.5, "0.5")])
+def test_bandwidths_have_no_digits_that_the_model_cannot_mean(value: float, text: str):
+    assert gb_per_s(value) == text
+
+
+def test_a_set_of_two_is_a_pair():
+    assert (set_word(2), set_word(4)) == ("pair", "set of 4")
