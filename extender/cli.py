@@ -64,6 +64,19 @@ def explain(
 
 
 @app.command()
+def snapshot(
+    output: Annotated[Path, typer.Option(help="File to write; `linkwise serve --snapshot` reads it.", dir_okay=False)],
+    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster to look at; inside a pod its own account is used.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    form: Annotated[str | None, typer.Option("--format", help="yaml or json; if not given yaml, above 1,000 nodes json.")] = None,
+) -> None:
+    """Write a cluster into a file, without anything that Linkwise does not read: no environments, arguments or images of pods."""
+    from extender.snapshot_command import snapshot_command
+
+    snapshot_command(output, kubeconfig, context, form, typer.echo)
+
+
+@app.command()
 def demo(
     pods: Annotated[int, typer.Option(help="How many pods come.", min=2, max=1000)] = 24,
     seed: Annotated[int, typer.Option(help="Another seed is another stream of pods.")] = 5,

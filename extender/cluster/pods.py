@@ -45,13 +45,22 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
             allocation = native.decode(raw_annotation)
         except AllocationError as error:
             problem = str(error)
-        if allocation is not None and allocation.node != node:
-            problem = f"linkwise.dev/allocation names node {allocation.node}, but the pod is on {node}"
-            allocation = None
     gpus = _gpus(raw, resource)
+    if allocation is not None:
+        problem = _contradiction(allocation, node, gpus)
+        allocation = None if problem else allocation
     if raw_annotation is None and gpus == 0:
         return None
     return BoundPod(uid, str(metadata.get("namespace") or "default"), str(metadata.get("name", uid)), node, gpus, annotation, allocation, problem)
+
+
+def _contradiction(allocation: Allocation, node: str, gpus: int) -> str:
+    """Return what in the allocation cannot be true of this pod; believing it would count GPUs as free that the pod uses."""
+    if allocation.node != node:
+        return f"linkwise.dev/allocation names node {allocation.node}, but the pod is on {node}"
+    if len(allocation.uuids()) < gpus:
+        return f"linkwise.dev/allocation names {len(allocation.uuids())} GPUs, but the pod uses {gpus}"
+    return ""
 
 
 def uid_of(metadata: Mapping[str, Any]) -> str:

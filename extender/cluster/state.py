@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.observed import ObservedHolders, holders
 from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
+from extender.handoff import native
 from extender.reasons import Refusal
 from topology.api import GPUTopology, read_gputopology
 from topology.errors import TopologyError
@@ -48,6 +49,7 @@ class Cluster:
         self._view: View | None = None
         self.allocation_edits = 0  # seen on bound pods and not believed
         self._edited: deque[BoundPod] = deque(maxlen=1000)
+        self._edits: dict[str, str | None] = {}  # uid -> the edited allocation that was told
 
     # --- topologies -------------------------------------------------------------------------------------------------
 
@@ -101,6 +103,7 @@ class Cluster:
         before = self._node_of_pod.get(pod.uid)
         if before is not None and before != pod.node:
             self.remove_pod(pod.uid)
+        pod = self._unedited(pod)
         self._bound.setdefault(pod.node, {})[pod.uid] = pod
         self._node_of_pod[pod.uid] = pod.node
         self.unhold(pod.uid)
@@ -110,6 +113,7 @@ class Cluster:
     def remove_pod(self, uid: str, *, ended: bool = True) -> None:
         """Take a pod out that is gone: its GPUs are free at once, unless its containers may run on and the node's agent can tell."""
         self.unhold(uid)
+        self._edits.pop(uid, None)
         node = self._node_of_pod.pop(uid, None)
         pod = None if node is None else self._bound[node].pop(uid, None)
         if ended or node is None or not self._observed.keep(uid, self._topologies.get(node)):
@@ -125,14 +129,20 @@ class Cluster:
         if bound:
             self.remove_pod(uid)
 
-    def _count_pod(self, pod: BoundPod) -> None:
-        """Enter what a bound pod holds, or close its node where that cannot be told."""
+    def _unedited(self, pod: BoundPod) -> BoundPod:
+        """Return the pod with the allocation that came with its binding: whoever changed it since is not believed, and is told once."""
         known = self.ledger.get(pod.uid)
-        if known is not None and known.state is EntryState.CONFIRMED and known.allocation != (pod.annotation or ""):
-            # The allocation came with the binding; whoever changed it since is not believed.
+        if known is None or known.state is EntryState.PROMISED or known.allocation == (pod.annotation or ""):
+            return pod
+        if self._edits.get(pod.uid, known.allocation) != pod.annotation:
+            self._edits[pod.uid] = pod.annotation
             self.allocation_edits += 1
             self._edited.append(pod)
-            return
+        allocation = native.decode(known.allocation) if known.allocation else None
+        return replace(pod, annotation=known.allocation or None, allocation=allocation, problem="")
+
+    def _count_pod(self, pod: BoundPod) -> None:
+        """Enter what a bound pod holds, or close its node where that cannot be told."""
         if pod.allocation is not None:
             self._enter(pod, pod.allocation.uuids(), EntryState.CONFIRMED)
         elif pod.problem:
@@ -181,7 +191,7 @@ class Cluster:
         """Close the nodes whose agent has not been heard of for that long, and open those that are heard of again."""
         for name, topology in self._topologies.items():
             seen = topology.status.observed_at
-            age = 0.0 if seen is None else (now - seen).total_seconds()
+            age = 0.0 if seen is None else (now - (seen if seen.tzinfo else seen.replace(tzinfo=UTC))).total_seconds()
             is_closed = "agent" in self._closures.get(name, {})
             if age > after_s and not is_closed:
                 self._close(name, "agent", Refusal.STALE, f"last heard of at {seen}")

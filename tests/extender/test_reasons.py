@@ -21,8 +21,11 @@ refusals = pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refu
 def test_every_sentence_is_golden(golden: Callable[[str, str], None]):
     lines = []
     for refusal in REFUSALS:
-        lines += [refusal.name, f"  wire: {wire_sentence(refusal, ANY_MODEL, NUMBERS)}", f"  full: {full_sentence(refusal, ANY_MODEL, NUMBERS)}"]
-        lines += [f"  of a model: {full_sentence(refusal, ASKED, NUMBERS)}"]
+        lines.append(refusal.name)
+        for asked, whose in ((ANY_MODEL, "any model"), (ASKED, "one model")):
+            if asked.model is not None or refusal is not Refusal.MODEL:
+                lines.append(f"  {whose}, wire: {wire_sentence(refusal, asked, NUMBERS)}")
+                lines.append(f"  {whose}, full: {full_sentence(refusal, asked, NUMBERS)}")
     golden("reasons.txt", "\n".join(lines) + "\n")
 
 

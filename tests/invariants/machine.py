@@ -23,7 +23,7 @@ from extender.sample_machines import sample
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster
 from extender.verbs import Clocks, Verbs
-from tests.builders import PodBuilder, pod
+from tests.builders import pod
 from tests.invariants import recount
 from tests.invariants.api_server import Answer, ApiServer
 
@@ -91,35 +91,41 @@ class Process:
         }
 
 
-@st.composite
-def shapes(draw: st.DrawFn) -> PodBuilder:
-    """A pod without a name: one to eight GPUs over one to three containers, perhaps init containers and sidecars, perhaps wishes."""
-    sizes = draw(st.sampled_from([(1,), (1,), (2,), (2,), (3,), (4,), (8,), (1, 1), (2, 1), (2, 2), (1, 4), (1, 1, 1)]))
-    made = pod("nameless")
-    for number, gpus in enumerate(sizes):
-        made = made.gpus(gpus, container=f"main-{number}")
-    beside = draw(st.sampled_from(["none", "none", "none", "init", "large init", "sidecar", "plain"]))
-    if beside in ("init", "large init"):
-        made = made.init(1 if beside == "init" else min(8, sum(sizes) + 1))
-    elif beside == "sidecar":
-        made = made.sidecar(1)
-    elif beside == "plain":
-        made = made.plain()
-    wish = draw(st.sampled_from(["none"] * 4 + ["floor", "ceiling", "topology", "policy", "model"]))
-    if wish == "floor" and max(sizes) > 1:
-        made = made.min_bandwidth(draw(st.sampled_from([12, 25, 50, 100, 300])))
-    elif wish == "ceiling" and max(sizes) > 1:
-        made = made.max_distance(draw(st.sampled_from(["NVLINK", "PXB", "NODE"])))
-    elif wish == "topology":
-        made = made.annotated(topology="none")
-    elif wish == "policy":
-        made = made.annotated(policy="spread")
-    elif wish == "model":
-        made = made.annotated(gpu_model=draw(st.sampled_from(["*V100*", "*A100*"])))
-    return made
+@dataclass(frozen=True)
+class Wanted:
+    """A pod without a name, short to read in a failing example: ``sizes`` are the GPUs of its containers."""
+
+    sizes: tuple[int, ...]
+    beside: str
+    wish: tuple[str, str] | None
+
+    def named(self, name: str) -> JsonObject:
+        made = pod(name)
+        for number, gpus in enumerate(self.sizes):
+            made = made.gpus(gpus, container=f"main-{number}")
+        beside = {
+            "nothing": made,
+            "a small init container": made.init(1),
+            "a large init container": made.init(min(8, sum(self.sizes) + 1)),
+            "a sidecar": made.sidecar(1),
+            "a container without GPUs": made.plain(),
+        }
+        made = beside[self.beside]
+        return (made.annotated(**dict([self.wish])) if self.wish else made).build()
 
 
+ANY_SIZES = st.sampled_from([(1,), (1,), (2,), (2,), (3,), (4,), (8,), (1, 1), (2, 1), (2, 2), (1, 4), (1, 1, 1)])
+ANY_BESIDE = st.sampled_from(["nothing", "nothing", "a small init container", "a large init container", "a sidecar", "a container without GPUs"])
+# A floor or a ceiling speaks of links, so a container of two or more must be there.
+OF_ONE = st.sampled_from([None, None, None, ("topology", "none"), ("policy", "spread"), ("gpu_model", "*V100*")])
+OF_SEVERAL = OF_ONE | st.sampled_from(
+    [("min_bandwidth", "12"), ("min_bandwidth", "50"), ("min_bandwidth", "300"), ("max_distance", "NVLINK"), ("max_distance", "NODE")]
+)
+WANTED = ANY_SIZES.flatmap(lambda sizes: st.builds(Wanted, st.just(sizes), ANY_BESIDE, OF_SEVERAL if max(sizes) > 1 else OF_ONE))
 ANSWERS = st.sampled_from([Answer.TAKEN] * 6 + [Answer.REFUSED, Answer.UNHEARD, Answer.LOST, Answer.LATE])
+
+
+WAVES = st.lists(st.tuples(WANTED, ANSWERS), min_size=1, max_size=5)
 
 
 class ClusterMachine(RuleBasedStateMachine):
@@ -227,25 +233,29 @@ class ClusterMachine(RuleBasedStateMachine):
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
-    @initialize(target=pods, wave=st.lists(shapes(), min_size=2, max_size=6))
-    def nodes_and_pods_come_up(self, wave: list[PodBuilder]) -> MultipleResults[str]:
+    @initialize(target=pods, wave=WAVES)
+    def nodes_come_up_and_pods_come(self, wave: list[tuple[Wanted, Answer]]) -> MultipleResults[str]:
         for name in NODES:
             self.publish(name)
-        return multiple(*(self._create(shape, f"pod-{len(self.made)}") for shape in wave))
+        return self._wave(wave)
 
-    @rule(target=pods, shape=shapes(), answer=ANSWERS)
-    def a_pod_comes_and_is_scheduled(self, shape: PodBuilder, answer: Answer) -> str:
-        uid = self._create(shape, f"pod-{len(self.made)}")
-        self.bound((uid, self._chosen(uid, answer)))
-        return uid
+    @rule(target=pods, wave=WAVES)
+    def pods_come_and_are_scheduled(self, wave: list[tuple[Wanted, Answer]]) -> MultipleResults[str]:
+        return self._wave(wave)
 
-    @rule(target=pods, shape=shapes(), earlier=pods)
-    def a_pod_comes_under_a_name_used_before(self, shape: PodBuilder, earlier: str) -> str:
+    def _wave(self, wave: list[tuple[Wanted, Answer]]) -> MultipleResults[str]:
+        """As kube-scheduler does it: one is filtered and scored after the other, their binds overlap."""
+        uids = [self._create(wanted, f"pod-{len(self.made)}") for wanted, _ in wave]
+        self.bound(*[(uid, self._chosen(uid, answer)) for uid, (_, answer) in zip(uids, wave, strict=True)])
+        return multiple(*uids)
+
+    @rule(target=pods, wanted=WANTED, earlier=pods)
+    def a_pod_comes_under_a_name_used_before(self, wanted: Wanted, earlier: str) -> str:
         name = self.made[earlier]["metadata"]["name"]
-        return self._create(shape, name if name not in self.api.pods else f"pod-{len(self.made)}")
+        return self._create(wanted, name if name not in self.api.pods else f"pod-{len(self.made)}")
 
-    def _create(self, shape: PodBuilder, name: str) -> str:
-        made = replace(shape, name=name).build()
+    def _create(self, wanted: Wanted, name: str) -> str:
+        made = wanted.named(name)
         uid = f"uid-{len(self.made)}"
         made["metadata"]["uid"] = uid
         self.made[uid] = made

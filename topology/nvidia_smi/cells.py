@@ -186,10 +186,12 @@ def _affinities(row: Row, body: Sequence[Piece], header: Header, layout: Layout,
 
 
 def _affinities_of(row: Row, body: Sequence[Piece], tail: Sequence[Piece], header: Header, layout: Layout) -> dict[str, str | None] | None:
+    if header.unknown_columns:
+        return None
     if len(tail) == len(header.affinities):
         return dict(zip(header.affinities, (piece.text for piece in tail), strict=True))
-    if tail[0].glued:
-        return None  # the blank that was lost may have been the place of an empty cell
+    if tail[0].glued or not (body[-1].code or body[-1].is_self):
+        return None  # what was lost there may have been the place of an empty cell
     if "\t" in row.text:
         return _by_positions(_tail_cells(row, body), header) if layout.tab_cells else None
     return _by_agreement(_under_affinity_names(tail, header) if layout.aligned else None, _by_positions(_unexpanded(row, body, tail), header))

@@ -26,7 +26,7 @@ _LEGEND: Final = re.compile(rf"{DECOR}(?P<label>NIC\d+)\s*:\s*(?P<name>[^\s:]+)\
 
 # Field of `GpuRow` by the name printed. Drivers up to 440 print the first, 470 two, 535 and later all three.
 AFFINITY_COLUMNS: Final = {"GPU NUMA ID": "gpu_numa", "CPU Affinity": "cpus", "NUMA Affinity": "numa"}
-_AFFINITY_PATTERNS: Final = tuple((re.compile(name.replace(" ", r"\s+"), re.IGNORECASE), key) for name, key in AFFINITY_COLUMNS.items())
+_AFFINITY_PATTERNS: Final = tuple((re.compile(name.replace(" ", r"\s*"), re.IGNORECASE), key) for name, key in AFFINITY_COLUMNS.items())
 
 
 @dataclass(frozen=True, slots=True)

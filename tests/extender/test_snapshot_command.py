@@ -1,0 +1,237 @@
+"""What the file of `linkwise snapshot` holds, and what it never holds. Taking one from an API server is tested in tests/e2e/test_snapshot.py."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.demand import read_demand
+from extender.sample_machines import SAMPLE_MACHINES, sample
+from extender.snapshot_command import MOST_NODES_IN_YAML, Format, encoded, snapshot_command, stripped
+from extender.snapshot_file import Snapshot, parse_snapshot
+from tests.builders import ClusterBuilder, JsonObject, PodBuilder, allocation_of, cluster, extender_on, pod
+from topology.errors import DemandError, InputError
+
+SECRET = "hunter2"
+NODES = ("node-a", "node-b")
+
+
+def with_secrets(raw: JsonObject) -> JsonObject:
+    """Return a pod as the API server stores it: with everything that its owner would not want to see in a file."""
+    metadata, spec, status = raw["metadata"], raw["spec"], raw["status"]
+    hidden = {
+        "env": [{"name": f"{SECRET}-NAME", "value": SECRET}, {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": "k"}}}],
+        "envFrom": [{"secretRef": {"name": SECRET}}],
+        "command": ["sh", "-c", f"export TOKEN={SECRET}"],
+        "args": [f"--password={SECRET}"],
+        "image": f"registry.example/{SECRET}",
+        "workingDir": f"/{SECRET}",
+        "volumeMounts": [{"name": SECRET, "mountPath": f"/{SECRET}"}],
+        "lifecycle": {"preStop": {"exec": {"command": [SECRET]}}},
+        "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}},
+    }
+    fields = {field: [{**container, **hidden} for container in spec.get(field, [])] for field in ("containers", "initContainers")}
+    terminated = {"terminated": {"exitCode": 1, "message": SECRET, "reason": "Error"}}
+    return {
+        **raw,
+        "metadata": {
+            **metadata,
+            "labels": {"team": SECRET},
+            "annotations": {**metadata["annotations"], "kubectl.kubernetes.io/last-applied-configuration": SECRET, "linkwise.example/x": SECRET},
+            "managedFields": [{"manager": SECRET}],
+            "ownerReferences": [{"name": SECRET}],
+        },
+        "spec": {
+            **spec,
+            **fields,
+            "ephemeralContainers": [{"name": "debug", **hidden}],
+            "volumes": [{"name": "v", "secret": {"secretName": SECRET}}],
+            "imagePullSecrets": [{"name": SECRET}],
+            "serviceAccountName": SECRET,
+            "hostAliases": [{"ip": "10.0.0.1", "hostnames": [SECRET]}],
+        },
+        "status": {
+            **status,
+            "message": SECRET,
+            "podIP": "10.0.0.9",
+            "conditions": [{"type": "Ready", "message": SECRET}],
+            "containerStatuses": [
+                {"name": container["name"], "image": SECRET, "state": {"running": {"startedAt": "…"}}, "lastState": terminated}
+                for container in spec["containers"]
+            ],
+            "initContainerStatuses": [{"name": container["name"], "state": terminated} for container in spec.get("initContainers", [])],
+        },
+    }
+
+
+def uuids(node: str) -> tuple[str, ...]:
+    return SAMPLE_MACHINES["dgx1v"].uuids(node)
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str) -> PodBuilder:
+    """Pods of every kind that the state tells apart."""
+    made = pod(name)
+    for number in range(draw(st.integers(0, 2))):
+        made = made.gpus(draw(st.integers(0, 3)), f"main-{number}")
+    if draw(st.booleans()):
+        made = made.sidecar(1)
+    if draw(st.booleans()):
+        made = made.init(2)
+    made = made.plain() if not made.containers else made
+    wishes: dict[str, str] = draw(
+        st.dictionaries(
+            st.sampled_from(["topology", "min_bandwidth", "max_distance", "gpu_model", "no_such_wish"]),
+            st.sampled_from(["best", "none", "50", "SYS", "*V100*", "what?"]),
+            max_size=2,
+        )
+    )
+    made = made.annotated(**wishes)
+    if draw(st.booleans()):
+        node = draw(st.sampled_from(NODES))
+        held = draw(st.lists(st.sampled_from(uuids(node)), unique=True, max_size=3))
+        allocation = draw(st.sampled_from([None, "no allocation", allocation_of(node, {"main-0": held}), allocation_of("elsewhere", {"main-0": held})]))
+        made = made.bound_to(node, allocation, draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])))
+    return made.terminating() if draw(st.booleans()) else made
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Snapshot:
+    topologies = [sample("dgx1v", node).to_object() for node in NODES]
+    if draw(st.booleans()):
+        topologies[0]["status"]["holdersObserved"] = True
+        topologies[0]["status"]["gpus"][0]["holders"] = [{"namespace": "default", "name": "pod-0"}]
+    made = tuple(with_secrets(draw(pods(f"pod-{number}")).build()) for number in range(draw(st.integers(1, 5))))
+    return Snapshot(nodes=(node_object("node-a"),), topologies=tuple(topologies), pods=made)
+
+
+def node_object(name: str) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"zone": "a"}, "annotations": {"secret": SECRET}, "managedFields": [{"manager": SECRET}]},
+        "spec": {"podCIDR": "10.244.0.0/24", "providerID": SECRET},
+        "status": {"allocatable": {"nvidia.com/gpu": "8"}, "images": [{"names": [SECRET]}], "addresses": [{"address": SECRET}]},
+    }
+
+
+def state_of(snapshot: Snapshot) -> JsonObject:
+    """Return everything that a decision reads, as plain data."""
+    extender = extender_on(ClusterBuilder(snapshot.topologies, snapshot.pods))
+    view = extender.cluster.view()
+    entries = [(entry.uid, entry.namespace, entry.name, entry.node, sorted(entry.uuids), entry.state) for entry in extender.cluster.ledger]
+    return {
+        "problems": extender.problems,
+        "free": dict(zip(view.names, view.free.tolist(), strict=True)),
+        "closed": dict(zip(view.names, zip(view.closed.tolist(), view.closed_by, strict=True), strict=True)),
+        "holders": sorted(entries),
+        "demands": [demand_of(raw) for raw in snapshot.pods],
+    }
+
+
+def demand_of(raw: JsonObject) -> object:
+    try:
+        return read_demand(raw)
+    except DemandError as error:
+        return str(error)
+
+
+@given(clusters(), st.sampled_from(Format))
+def test_no_secret_of_a_pod_or_node_gets_into_the_file(snapshot: Snapshot, form: Format) -> None:
+    assert SECRET.encode() not in encoded(stripped(snapshot), form)
+
+
+@given(clusters(), st.sampled_from(Format))
+def test_the_file_gives_the_same_state_as_the_whole_objects(snapshot: Snapshot, form: Format) -> None:
+    read = parse_snapshot(encoded(stripped(snapshot), form), "snapshot")
+    assert read.problems == ()
+    assert state_of(read) == state_of(snapshot)
+
+
+@given(clusters())
+def test_stripping_what_is_stripped_changes_nothing(snapshot: Snapshot) -> None:
+    once = stripped(snapshot)
+    assert stripped(once) == once
+
+
+def test_what_is_kept_of_a_pod_is_this_and_nothing_else() -> None:
+    whole = with_secrets(pod("train").gpus(2).init(1).min_bandwidth(100).terminating().holding("node-a", "GPU-1", "GPU-2").build())
+    whole["metadata"]["annotations"]["ALIYUN_COM_GPU_MEM_IDX"] = "0"
+    two, one = ({"nvidia.com/gpu": amount} for amount in ("2", "1"))
+    assert stripped(Snapshot(pods=(whole,))).pods == (
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "train",
+                "namespace": "default",
+                "uid": "uid-default-train",
+                "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {
+                    "linkwise.dev/min-bandwidth": "100",
+                    "linkwise.dev/allocation": allocation_of("node-a", {"main": ("GPU-1", "GPU-2")}),
+                    "ALIYUN_COM_GPU_MEM_IDX": "0",
+                },
+            },
+            "spec": {
+                "nodeName": "node-a",
+                "initContainers": [{"name": "init", "resources": {"requests": one, "limits": one}}],
+                "containers": [{"name": "main", "resources": {"requests": two, "limits": two}}],
+            },
+            "status": {
+                "phase": "Running",
+                "initContainerStatuses": [{"name": "init", "state": {"terminated": {}}}],
+                "containerStatuses": [{"name": "main", "state": {"running": {}}}],
+            },
+        },
+    )
+
+
+def test_what_is_kept_of_a_node_is_name_labels_and_what_it_has_to_give() -> None:
+    (kept,) = stripped(Snapshot(nodes=(node_object("node-a"),))).nodes
+    assert kept == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "node-a", "labels": {"zone": "a"}},
+        "status": {"allocatable": {"nvidia.com/gpu": "8"}},
+    }
+
+
+def test_a_topology_stays_whole_but_for_its_metadata() -> None:
+    whole = sample("mesh", "node-a").to_object()
+    noisy = {**whole, "metadata": {**whole["metadata"], "managedFields": [{}], "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "…"}}}
+    assert stripped(Snapshot(topologies=(noisy,))).topologies == (whole,)
+
+
+@pytest.mark.parametrize("odd", [{}, {"metadata": None, "spec": None, "status": None}, {"spec": {"containers": None}, "status": {"phase": None}}])
+def test_nothing_crashes_on_objects_that_lack_what_they_should_have(odd: dict[str, Any]) -> None:
+    taken = stripped(Snapshot(nodes=(odd,), topologies=(odd,), pods=(odd,)))
+    assert (len(taken.nodes), len(taken.topologies), len(taken.pods)) == (1, 1, 1)
+
+
+def test_yaml_is_for_people_without_anchors_and_in_the_order_of_the_objects() -> None:
+    text = encoded(stripped(Snapshot(pods=(cluster().with_pods(pod("train").gpus(2)).pods[0],))), Format.YAML).decode()
+    assert text.startswith("apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: train\n")
+    assert "&id" not in text
+    assert MOST_NODES_IN_YAML == 1000
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "form", "sentence"),
+    [
+        pytest.param("missing.yaml", None, "kubeconfig .*missing.yaml cannot be used", id="no such kubeconfig"),
+        pytest.param("missing.yaml", "xml", "--format xml: unknown form; accepted: yaml, json", id="a form that is not known"),
+        pytest.param("unreachable.yaml", "json", "the cluster cannot be listed: GET /apis/linkwise.dev", id="nobody answers"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(tmp_path: Path, kubeconfig: str, form: str | None, sentence: str) -> None:
+    (tmp_path / "unreachable.yaml").write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
+    )
+    output = tmp_path / "cluster.yaml"
+    with pytest.raises(InputError, match=sentence):
+        snapshot_command(output, tmp_path / kubeconfig, None, form, print)
+    assert not output.exists()

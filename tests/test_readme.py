@@ -1,0 +1,79 @@
+"""The README says what is true: its console blocks are run, its links lead somewhere, its length is kept."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONSOLE = re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL)
+ANY_LINES = "…"
+
+
+def _commands(block: str) -> list[tuple[str, list[str]]]:
+    """Split a block into commands and the lines that they must print."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def _run(command: str) -> list[str]:
+    program, *arguments = shlex.split(command)
+    assert program == ".venv/bin/linkwise", f"the README runs {program}; only the project's own command is run by this test"
+    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "extender", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    return [line.rstrip() for line in done.stdout.splitlines()]
+
+
+def _matches(expected: list[str], printed: list[str]) -> bool:
+    """Tell whether the printed lines are the expected ones, where a lone … stands for any lines."""
+    pattern = "\n".join(r"(?:.*\n)*?.*" if line == ANY_LINES else re.escape(line.rstrip()) for line in expected)
+    return re.fullmatch(pattern, "\n".join(printed)) is not None
+
+
+@pytest.mark.readme
+@pytest.mark.parametrize(("command", "expected"), [pytest.param(*each, id=each[0]) for block in CONSOLE for each in _commands(block)])
+def test_readme_command_prints_what_the_readme_shows(command: str, expected: list[str]):
+    printed = _run(command)
+    assert _matches(expected, printed), "\n".join(printed)
+
+
+def test_readme_has_console_blocks():
+    assert len(CONSOLE) >= 2
+
+
+def test_readme_stays_under_150_lines():
+    assert len(README.splitlines()) < 150
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"`?make ([a-z0-9]+)`?", README))))
+def test_make_targets_of_the_readme_exist(target: str):
+    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "bench").glob("*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path):
+    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    missing = [target for target in targets if not target.startswith("http") and not (document.parent / target).exists()]
+    assert not missing
+
+
+def test_matching_of_elided_lines_is_strict_about_the_others():
+    assert _matches(["a", ANY_LINES, "d"], ["a", "b", "c", "d"])
+    assert not _matches(["a", ANY_LINES, "d"], ["a", "b", "c", "e"])
+    assert not _matches(["a"], ["a", "b"])
