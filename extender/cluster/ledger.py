@@ -99,8 +99,9 @@ class Ledger:
         held = 0
         for entry in self._on_node.get(node, {}).values():
             held |= gpus.mask_of(entry.uuids)
-        self._columns.held[row] = held
-        self._columns.touch(row)
+        if held != int(self._columns.held[row]):
+            self._columns.held[row] = held
+            self._columns.touch(row)
 
     # --- reading ---
 

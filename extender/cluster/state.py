@@ -21,7 +21,7 @@ from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.handoff import native
 from extender.reasons import Refusal
-from topology.api import GPUTopology, read_gputopology
+from topology.api import GpuHolder, GPUTopology, read_gputopology
 from topology.errors import TopologyError
 from topology.topology_class import topology_class
 
@@ -64,7 +64,15 @@ class Cluster:
                 self._forget_topology(name)
                 self._close(name, "topology", Refusal.TOPOLOGY_UNREADABLE, str(error))
             return str(error)
+        before = self._topologies.get(topology.name)
         self._topologies[topology.name] = topology
+        if before is not None and _same_for_placement(before, topology):
+            self._update_observed(topology.name)  # a heartbeat: it costs no cached answer and wakes nobody
+        else:
+            self._take_in(topology)
+        return None
+
+    def _take_in(self, topology: GPUTopology) -> None:
         columns, row = self._columns, self._columns.row(topology.name)
         inventory = topology.inventory()
         kind = topology_class(topology.matrix(), inventory)
@@ -72,9 +80,9 @@ class Cluster:
         columns.set_gpus(row, NodeGpus.of(inventory))
         unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
         columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy
+        columns.touch(row)
         self._open(topology.name, "topology")
         self._recount(topology.name)
-        return None
 
     def remove_topology(self, name: str) -> None:
         """Take a GPUTopology out: its node takes no new pods, what runs there stays counted."""
@@ -88,6 +96,7 @@ class Cluster:
         self._columns.class_index[row] = NO_CLASS
         self._columns.set_gpus(row, NO_GPUS)
         self._columns.usable[row] = 0
+        self._columns.touch(row)
         self._recount(name)
 
     # --- pods -------------------------------------------------------------------------------------------------------
@@ -211,6 +220,8 @@ class Cluster:
     def _show_closure(self, node: str) -> None:
         row = self._columns.row(node)
         shown = self._closure_of(node)
+        if (shown.refusal, shown.detail) == (Refusal(int(self._columns.closed[row])), self._columns.closed_by[row]):
+            return  # most events change nothing here, and a touched row costs every cached answer
         self._columns.set_closed(row, shown.refusal, shown.detail)
         self._columns.touch(row)
         self._view = None
@@ -309,6 +320,15 @@ class Cluster:
 def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     array.flags.writeable = False
     return array
+
+
+def _same_for_placement(a: GPUTopology, b: GPUTopology) -> bool:
+    """Tell whether two topologies differ in nothing that decides where pods fit: a heartbeat, or memory in use."""
+    return a.spec == b.spec and a.status.holders_observed == b.status.holders_observed and _health_and_holders(a) == _health_and_holders(b)
+
+
+def _health_and_holders(topology: GPUTopology) -> list[tuple[str, bool, tuple[GpuHolder, ...]]]:
+    return [(gpu.uuid, gpu.healthy, gpu.holders) for gpu in topology.status.gpus]
 
 
 def _is_bound(raw: Mapping[str, Any]) -> bool:

@@ -226,7 +226,8 @@ class ClusterMachine(RuleBasedStateMachine):
         return errors
 
     def _knows(self, uid: str) -> bool:
-        return self.stored(uid) is not None and self.extender.cluster.ledger.get(uid) is not None
+        found = self.stored(uid)
+        return found is not None and recount.running(found) and self.extender.cluster.ledger.get(uid) is not None
 
     def _bind_body(self, uid: str, node: str) -> bytes:
         return json.dumps({"PodNamespace": "default", "PodName": self.made[uid]["metadata"]["name"], "PodUID": uid, "Node": node}).encode()
