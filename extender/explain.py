@@ -155,7 +155,7 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     assert demand is not None
     kind = view.classes[view.class_index[row]]
     free = int(view.free[row])
-    found = placement.plan(demand.shape, kind, free) if scores is None else scores.plans[candidate]
+    found = placement.plan(demand.shape, kind, free if scores is None else int(scores.masks[candidate]))
     node: JsonObject = {"node": name, "fits": True, "score": None, "free": free.bit_count(), "total": kind.size}
     if scores is not None:
         node["score"] = int(scores.score[candidate])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from extender.cluster import View
 from extender.demand import Shape
-from extender.placement import Placement, Plan
+from extender.placement import IMPOSSIBLE, Placement
 from extender.settings import Policy
 
 TOP: Final = 10
@@ -27,28 +27,29 @@ EQUAL: Final = 0.99  # bandwidths within 1 percent are equal, as in the choice o
 class Scores:
     """One entry a candidate, in the order given; ``top`` and ``runner_up`` are positions in it, None where there is no such candidate.
 
-    ``loss`` is the loss against the top in 0..1; ``plans`` are None where other pods' tentative holds leave no set, and the score is 0 then.
+    ``loss`` is the loss against the top in 0..1; ``masks`` are the GPUs that were counted on, which leave no set where other pods' tentative holds took
+    too many: the score is 0 then.
     """
 
     score: NDArray[np.int8]
     loss: NDArray[np.float64]
-    plans: Sequence[Plan | None]
+    masks: NDArray[np.int64]
     top: int | None
     runner_up: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """What decides, one entry a candidate: GB/s, worth that the node loses, GPUs left free afterwards."""
+    """What decides, one entry a candidate: free bits, GB/s, worth that the node loses, GPUs left free afterwards."""
 
-    plans: list[Plan | None]
+    masks: NDArray[np.int64]
     bandwidth: NDArray[np.float64]
     worth_lost: NDArray[np.float64]
-    left: NDArray[np.int64]
+    left: NDArray[np.float64]
 
     @property
     def possible(self) -> NDArray[np.bool_]:
-        return self.bandwidth >= 0
+        return self.bandwidth > IMPOSSIBLE
 
 
 def score(shape: Shape, policy: Policy, view: View, rows: NDArray[np.int64], held: dict[int, int], placement: Placement) -> Scores:
@@ -58,34 +59,28 @@ def score(shape: Shape, policy: Policy, view: View, rows: NDArray[np.int64], hel
         candidates = _look(shape, view, rows, {}, placement)
     order = _order(shape, policy, candidates, [view.names[row] for row in rows])
     if not order:
-        return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), candidates.plans, None, None)
+        return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), candidates.masks, None, None)
     loss = _loss(shape, candidates, order[0])
     scores = _ladder(loss)
     scores[~candidates.possible] = 0
     scores[order[0]] = TOP
-    return Scores(scores, loss, candidates.plans, order[0], order[1] if len(order) > 1 else None)
+    return Scores(scores, loss, candidates.masks, order[0], order[1] if len(order) > 1 else None)
 
 
 def _look(shape: Shape, view: View, rows: NDArray[np.int64], held: dict[int, int], placement: Placement) -> _Candidates:
-    """Plan every distinct (class, free mask) once and spread the answers over the candidates."""
-    free = view.free[rows].astype(np.int64)
+    """Look the candidates up, class by class, with the bits of ``held`` taken away."""
+    masks = view.free[rows].astype(np.int64)
     if held:
-        free &= ~np.fromiter((held.get(int(row), 0) for row in rows), np.int64, len(rows))
-    keys = (view.class_index[rows].astype(np.int64) << 32) | free
-    distinct, back = np.unique(keys, return_inverse=True)
-    plans: list[Plan | None] = []
-    numbers = np.zeros((len(distinct), 3))
-    for i, key in enumerate(distinct.tolist()):
-        kind, mask = view.classes[key >> 32], key & 0xFFFFFFFF
-        found = placement.plan(shape, kind, mask)
-        plans.append(found)
-        if found is None:
-            numbers[i] = (-1.0, np.inf, 0)
-        else:
-            rest = mask & ~found.union
-            numbers[i] = (found.bandwidth, float(kind.worth[mask]) - float(kind.worth[rest]), rest.bit_count())
-    spread = numbers[back]
-    return _Candidates([plans[i] for i in back], spread[:, 0], spread[:, 1], spread[:, 2].astype(np.int64))
+        masks &= ~np.fromiter((held.get(row, 0) for row in rows.tolist()), np.int64, len(rows))
+    candidates = _Candidates(masks, np.empty(len(rows)), np.empty(len(rows)), np.empty(len(rows)))
+    classes = view.class_index[rows]
+    for number in np.unique(classes).tolist():
+        at = np.nonzero(classes == number)[0]
+        prospects = placement.prospects(shape, view.classes[number], masks[at])
+        candidates.bandwidth[at] = prospects.bandwidth[masks[at]]
+        candidates.worth_lost[at] = prospects.worth_lost[masks[at]]
+        candidates.left[at] = prospects.left[masks[at]]
+    return candidates
 
 
 def _order(shape: Shape, policy: Policy, candidates: _Candidates, names: Sequence[str]) -> list[int]:
@@ -107,7 +102,7 @@ def _keys(shape: Shape, policy: Policy, candidates: _Candidates) -> list[NDArray
     """Return what is compared, the weightiest first; less is better."""
     # Equal hardware must compare equal, whatever the order in which its worth was added up.
     worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
-    left: NDArray[np.float64] = candidates.left * np.float64(1.0 if policy is Policy.PACK else -1.0)
+    left: NDArray[np.float64] = candidates.left * (1.0 if policy is Policy.PACK else -1.0)
     if not shape.careful:
         return [worth_lost, left]
     most = candidates.bandwidth.max(initial=0.0)

@@ -171,10 +171,11 @@ class Verbs:
         held = view.held_by_others(who.uid)
         scores = score(demand.shape, demand.policy or self._settings.policy, view, rows.astype(np.int64), held, self.placement)
         if scores.top is not None and who.uid:
-            best = scores.plans[scores.top]
+            row = int(rows[scores.top])
+            best = self.placement.plan(demand.shape, view.classes[view.class_index[row]], int(scores.masks[scores.top]))
             assert best is not None
             self._scored[who.uid] = best.bandwidth
-            self.cluster.hold(who.uid, int(rows[scores.top]), best.union, self._settings.tentative_hold_s)
+            self.cluster.hold(who.uid, row, best.union, self._settings.tentative_hold_s)
         return scores
 
     def _keep_scores(self, decision: Decision, scores: Scores) -> None:

@@ -59,7 +59,7 @@ def _contradiction(allocation: Allocation, node: str, gpus: int) -> str:
     if allocation.node != node:
         return f"linkwise.dev/allocation names node {allocation.node}, but the pod is on {node}"
     if len(allocation.uuids()) < gpus:
-        return f"linkwise.dev/allocation names {len(allocation.uuids())} GPUs, but the pod uses {gpus}"
+        return f"linkwise.dev/allocation names {len(allocation.uuids())} of the {gpus} GPUs that the pod uses"
     return ""
 
 

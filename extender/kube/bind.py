@@ -13,6 +13,9 @@ from extender.protocol import Binding, BindResult, BindVerdict, JsonObject
 
 # The answer may be lost on the way: wait a little longer than the server may work on it.
 _NETWORK_S: Final = 1.0
+_LEAST_S: Final = 0.1  # less is no chance, and "0ms" would mean no limit to the API server
+_SLACK_S: Final = 0.5  # between decision and departure; the lease's margin is four times as long
+_READ_S: Final = 5.0  # a bind call waits for it, and kube-scheduler for that: 10 s
 # 409: already bound, being deleted, gated or another UID; which of them, only the pod tells. 408 and 5xx: it may have been written.
 _UNCLEAR: Final = frozenset({408, 409})
 
@@ -27,14 +30,21 @@ class KubeBinder:
     async def bind(self, binding: Binding, timeout_s: float) -> BindResult:
         """Post the Binding once; the API server itself gives up after the time-out."""
         allowed = min(timeout_s, self._may_take_s())
-        if allowed <= 0:
+        if allowed < _LEAST_S:
             return BindResult(BindVerdict.REFUSED, "this replica may lose its lease before the answer; another one will be asked")
+        left = False
+
+        def may_leave() -> bool:
+            nonlocal left
+            left = self._may_take_s() >= allowed - _SLACK_S
+            return left
+
         path = f"{_pod_path(binding.namespace, binding.name)}/binding"
         query = {"timeout": f"{int(allowed * 1000)}ms"}
         try:
-            await self._client.raw("POST", path, query, Body(binding.to_object()), allowed + _NETWORK_S)
+            await self._client.raw("POST", path, query, Body(binding.to_object(), may_leave=may_leave), allowed + _NETWORK_S)
         except NoAnswerError as error:
-            return BindResult(BindVerdict.UNKNOWN, str(error))
+            return BindResult(BindVerdict.UNKNOWN if left else BindVerdict.REFUSED, str(error))
         except ApiRefusedError as error:
             unclear = error.status in _UNCLEAR or error.status >= 500
             return BindResult(BindVerdict.UNKNOWN if unclear else BindVerdict.REFUSED, str(error))
@@ -43,7 +53,7 @@ class KubeBinder:
     async def read_pod(self, namespace: str, name: str) -> JsonObject | None:
         """Return the pod as it is stored now, None where it is gone; raises where nobody answers."""
         try:
-            pod: JsonObject = await self._client.request("GET", _pod_path(namespace, name))
+            pod: JsonObject = await self._client.request("GET", _pod_path(namespace, name), timeout_s=_READ_S)
         except ApiRefusedError as error:
             if error.status == 404:
                 return None

@@ -5,7 +5,9 @@ through one aiohttp session, because its API classes decode every object into mo
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,9 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 
 _CONNECTIONS: Final = 64
 _READ_BUFFER: Final = 2 * 1024 * 1024  # a line may be twice that; etcd holds objects of up to 1.5 MiB
+# A peer that is cut off without a word is given up after 10 + 3 x 5 = 25 s of an idle connection, below the 30 s that a state may be old.
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+_UNACKNOWLEDGED_MS: Final = 5000  # the same for bytes that were sent and never acknowledged
 
 
 class NoAnswerError(LinkwiseError):
@@ -41,10 +46,15 @@ class ApiRefusedError(LinkwiseError):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a request carries: an object and the media type that says how it is meant."""
+    """What a request carries: an object and the media type that says how it is meant.
+
+    ``may_leave`` is asked at the last moment before the bytes go out: between decision and departure a process may wait for a connection, or be stopped
+    for longer than its right to write lasts. False keeps the body here and ends in NoAnswerError.
+    """
 
     value: Any
     content_type: str = JSON
+    may_leave: Callable[[], bool] | None = None
 
 
 class KubeClient:
@@ -53,7 +63,7 @@ class KubeClient:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._host = configuration.host.rstrip("/")
-        connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=RESTClientObject(configuration).ssl_context)
+        connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=RESTClientObject(configuration).ssl_context, socket_factory=_socket)
         self._session = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_BUFFER)
 
     @staticmethod
@@ -92,9 +102,12 @@ class KubeClient:
 
     async def raw(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Body | None = None, timeout_s: float = 30.0) -> bytes:
         """Send one request and return the bytes of the answer; raises as `request` does."""
-        data = None if body is None else orjson.dumps(body.value)
+        data: bytes | AsyncIterator[bytes] | None = None if body is None else orjson.dumps(body.value)
         headers = await self._headers(body)
         timeout = aiohttp.ClientTimeout(total=timeout_s)
+        if body is not None and body.may_leave is not None and isinstance(data, bytes):
+            headers["Content-Length"] = str(len(data))
+            data = _leaving(data, body.may_leave)
         try:
             async with self._session.request(
                 method, self._host + path, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False
@@ -131,6 +144,29 @@ class KubeClient:
         if token:
             headers["Authorization"] = token
         return headers
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """Return a socket that keeps nothing back: what was sent and got no answer must not arrive when everybody has stopped waiting for it.
+
+    A closed connection resets, so that the kernel drops what it could not deliver yet instead of trying for minutes; one whose bytes are not acknowledged
+    ends. Without the two, a Binding that was caught in a network failure could take effect long after its promise was forgotten.
+    """
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {**_KEEP_ALIVE, "TCP_USER_TIMEOUT": _UNACKNOWLEDGED_MS}
+    for name, value in options.items():
+        if hasattr(socket, name):  # Linux has them all
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+async def _leaving(data: bytes, may_leave: Callable[[], bool]) -> AsyncIterator[bytes]:
+    if not may_leave():
+        raise aiohttp.ClientError("it was too late to send it")
+    yield data
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -24,6 +24,7 @@ _log = structlog.get_logger()
 MOST_WAITING: Final = 1000
 PER_SECOND: Final = 20.0
 SAME_AGAIN_S: Final = 600.0
+_LONGEST_NAME: Final = 253 - 17  # an object's name has room for 253 characters; a dot and 16 of our own follow the pod's
 
 
 class KubeEvents:
@@ -41,11 +42,12 @@ class KubeEvents:
         said = (notice.uid, notice.reason, notice.message)
         if said in self._said or not self._may_post():
             return
-        self._said[said] = None
         try:
             self._queue.put_nowait(notice)
         except asyncio.QueueFull:
             _log.warning("event dropped", **{log_keys.POD: f"{notice.namespace}/{notice.name}", log_keys.REASON: notice.reason})
+        else:
+            self._said[said] = None
 
     async def run(self) -> None:
         """Post notices until cancelled."""
@@ -63,7 +65,7 @@ class KubeEvents:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{notice.name}.{uuid4().hex[:16]}", "namespace": notice.namespace},
+            "metadata": {"name": f"{notice.name[:_LONGEST_NAME].rstrip('-.')}.{uuid4().hex[:16]}", "namespace": notice.namespace},
             "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": notice.namespace, "name": notice.name, "uid": notice.uid},
             "reason": notice.reason,
             "message": notice.message[:1024],  # the API server refuses longer ones

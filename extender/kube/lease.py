@@ -2,10 +2,13 @@
 
 Run by `serving`. The leader renews every two seconds; its right to bind ends by its own monotonic clock, counted from *before* the renewal was sent, so a
 process that was stopped, or whose renewals get lost, loses the right before anybody else can have it. Others take over when the Lease has not changed for
-its whole duration as they saw it; clocks of different machines are never compared. A new leader lists everything afresh before it binds.
+its whole duration as they saw it; clocks of different machines are never compared. Where it still names this process nobody else has led meanwhile, and
+it goes on at once. Whoever leads anew, also after such a gap, lists everything afresh before it binds, and renews while it does.
 """
 
 import asyncio
+import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,22 +44,30 @@ class LeaseName:
 
 
 class Leadership:
-    """Holds, or waits for, the Lease; ``prepare`` is awaited after taking it and before anything may be bound."""
+    """Holds, or waits for, the Lease; ``prepare`` is awaited after taking it, while it is renewed, and before anything may be bound."""
 
     def __init__(self, client: KubeClient, lease: LeaseName, prepare: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
         self._client = client
         self._lease = lease
         self._prepare = prepare
         self._clock = clock
-        self._until = 0.0  # monotonic; our right to bind ends here
+        self._until = -math.inf  # monotonic; our right to bind ends here
         self._prepared = False
-        self._seen: tuple[str, float] = ("", clock())  # the Lease's resourceVersion, and since when it has been that
+        self._preparing: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()  # prepared: no need to wait for the next round
+        self._seen: tuple[str, float] | None = None  # the Lease's resourceVersion (empty: deleted), and since when it has been that
+        self._patience_s = lease.duration_s / 3  # of one request: a single one that hangs must not cost the Lease
         self._labelled: bool | None = None
+        self.trouble = ""  # why the last round failed, empty where it did not
 
     @property
     def leads(self) -> bool:
         """True while this process holds the Lease and has a fresh state."""
-        return self._prepared and self._clock() < self._until
+        return self._prepared and self._holds
+
+    @property
+    def _holds(self) -> bool:
+        return self._clock() < self._until
 
     def may_take_s(self) -> float:
         """Return for how long a POST that starts now may take."""
@@ -64,51 +75,90 @@ class Leadership:
 
     async def run(self) -> None:
         """Renew or wait, until cancelled."""
-        while True:
-            started = self._clock()
-            try:
-                await self._once()
-            except (NoAnswerError, ApiRefusedError) as error:
-                _log.warning("lease not renewed", **{log_keys.REASON: str(error)})
-            if self._clock() >= self._until:
-                self._prepared = False
-            await asyncio.sleep(max(0.1, RENEW_EVERY_S - (self._clock() - started)))
+        try:
+            while True:
+                started = self._clock()
+                await self._round()
+                await self._rest(max(0.1, RENEW_EVERY_S - (self._clock() - started)))
+        finally:
+            self._drop_preparation()
 
     async def release(self) -> None:
-        """Give the Lease up, so that another replica need not wait for it to run out; call when nothing is in flight any more."""
-        if self._clock() >= self._until:
+        """Give the Lease up, so that another replica need not wait for it to run out; call when `run` has ended and nothing can take effect any more."""
+        if not self._holds:
             return
-        self._prepared = False
-        self._until = 0.0
+        self._until = -math.inf
         try:
             current = await self._read()
             if current is not None and current["spec"].get("holderIdentity") == self._lease.identity:
                 current["spec"]["holderIdentity"] = ""
-                await self._client.request("PUT", self._lease.path, body=Body(current), timeout_s=3.0)
+                await self._client.request("PUT", self._lease.path, body=Body(current), timeout_s=self._patience_s)
         except (NoAnswerError, ApiRefusedError) as error:
             _log.warning("lease not released", **{log_keys.REASON: str(error)})
 
-    async def _once(self) -> None:
+    async def _round(self) -> None:
+        try:
+            await self._renew_or_take()
+        except (NoAnswerError, ApiRefusedError, ValueError) as error:
+            self.trouble = str(error)
+            _log.warning("lease not renewed", **{log_keys.REASON: self.trouble})
+        else:
+            self.trouble = ""
+        if not self._holds:
+            self._stand_down()
+        elif not self._prepared and (self._preparing is None or self._preparing.done()):
+            self._preparing = asyncio.create_task(self._get_ready())
+        try:
+            await self._label()
+        except (NoAnswerError, ApiRefusedError, ValueError) as error:
+            _log.warning("leader label not written", **{log_keys.REASON: str(error)})
+
+    async def _renew_or_take(self) -> None:
         before = self._clock()
+        if not self._holds:
+            self._stand_down()  # also after a long stop of the process: what it knew is old, whoever led meanwhile
         current = await self._read()
         if current is None:
-            await self._write("POST", self._lease.path.rsplit("/", 1)[0], self._fresh(), before)
-        elif current["spec"].get("holderIdentity") == self._lease.identity and before < self._until:
+            if self._is_free(None):
+                await self._write("POST", self._lease.path.rsplit("/", 1)[0], self._fresh(), before)
+        elif current["spec"].get("holderIdentity") == self._lease.identity:
+            # Nobody has taken it, or the name would be another; should somebody be about to, only one of the two writes meets this resourceVersion.
             await self._write("PUT", self._lease.path, self._renewed(current), before)
         elif self._is_free(current):
-            self._prepared = False
+            self._stand_down()
             await self._write("PUT", self._lease.path, self._renewed(current, takes=True), before)
         else:
-            self._prepared = False
-        if self._clock() < self._until and not self._prepared:
+            self._stand_down()
+
+    async def _get_ready(self) -> None:
+        try:
             await self._prepare()
-            self._prepared = True
-            _log.info("leading", **{log_keys.IDENTITY: self._lease.identity})
-        await self._label()
+        except Exception:  # the next round tries again
+            _log.exception("preparing to lead failed, please report")
+            return
+        self._prepared = True
+        self._ready.set()
+        _log.info("leading", **{log_keys.IDENTITY: self._lease.identity})
+
+    def _stand_down(self) -> None:
+        """Stop leading: whoever leads next, this process or another one, must prepare for it."""
+        self._until = -math.inf
+        self._prepared = False
+        self._drop_preparation()
+
+    def _drop_preparation(self) -> None:
+        if self._preparing is not None:
+            self._preparing.cancel()
+            self._preparing = None
+
+    async def _rest(self, seconds: float) -> None:
+        self._ready.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), seconds)
 
     async def _read(self) -> JsonObject | None:
         try:
-            current: JsonObject = await self._client.request("GET", self._lease.path, timeout_s=5.0)
+            current: JsonObject = await self._client.request("GET", self._lease.path, timeout_s=self._patience_s)
         except ApiRefusedError as error:
             if error.status == 404:
                 return None
@@ -116,18 +166,26 @@ class Leadership:
         current.setdefault("spec", {})
         return current
 
-    def _is_free(self, current: JsonObject) -> bool:
-        """Tell whether nobody holds the Lease: given up, or unchanged for its duration as this process saw it."""
-        if not current["spec"].get("holderIdentity"):
-            return True
-        version = current["metadata"]["resourceVersion"]
-        if self._seen[0] != version:
+    def _is_free(self, current: JsonObject | None) -> bool:
+        """Tell whether nobody holds the Lease: none has ever been, it was given up, or it has not changed for its duration as this process saw it.
+
+        One that somebody deleted counts as changed: its holder believes in it until it would have run out.
+        """
+        if current is None:
+            if self._holds or self._seen is None:
+                return True
+            version, spec = "", {}
+        else:
+            version, spec = current["metadata"]["resourceVersion"], current["spec"]
+        if self._seen is None or self._seen[0] != version:
             self._seen = (version, self._clock())
-        return self._clock() - self._seen[1] > float(current["spec"].get("leaseDurationSeconds") or self._lease.duration_s)
+        if current is not None and not spec.get("holderIdentity"):
+            return True
+        return self._clock() - self._seen[1] > float(spec.get("leaseDurationSeconds") or self._lease.duration_s)
 
     async def _write(self, method: str, path: str, value: JsonObject, before: float) -> None:
         try:
-            await self._client.request(method, path, body=Body(value), timeout_s=5.0)
+            await self._client.request(method, path, body=Body(value), timeout_s=self._patience_s)
         except ApiRefusedError as error:
             if error.status != 409:
                 raise

@@ -6,6 +6,7 @@ resync does it even where nobody noticed a loss. The informer of the official cl
 """
 
 import asyncio
+import contextlib
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ WATCH_S: Final = 300  # the server ends a watch after this long; jittered, so th
 SILENCE_S: Final = 90.0  # bookmarks come about once a minute: a watch that is silent for longer is dead
 RESYNC_S: Final = 600.0
 BACKOFF_S: Final = (0.2, 5.0)  # first and longest pause after a failure
+SHORT_WATCH_S: Final = 1.0  # a server that is about to go ends each watch at once: the next one is opened this much later
 _SLICE: Final = 50  # objects taken in without letting the loop breathe
 
 
@@ -96,18 +98,24 @@ class Reflector:
         """List and watch until cancelled."""
         pause = BACKOFF_S[0]
         while True:
+            listed_at = self._clock()
             try:
-                version = await self._list()
+                await self._watch_from(await self._list())
                 pause = BACKOFF_S[0]
-                await self._watch_from(version)
+                continue
             except _ExpiredError:
                 _log.info("watch expired, listing again", **{log_keys.KIND: self._resource.kind})
             except (NoAnswerError, ApiRefusedError, ValueError) as error:
-                if isinstance(error, ApiRefusedError) and error.status == 410:
-                    continue  # a page or a watch from a version that is compacted by now
                 _log.warning("list or watch failed", **{log_keys.KIND: self._resource.kind, log_keys.REASON: str(error)})
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
-                pause = min(2 * pause, BACKOFF_S[1])
+            if self._clock() - listed_at > BACKOFF_S[1]:
+                pause = BACKOFF_S[0]  # it went well for a while
+            await self._rest(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
+            pause = min(2 * pause, BACKOFF_S[1])
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait, unless somebody asks for a new list."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._relist.wait(), seconds)
 
     async def list_afresh(self) -> None:
         """List once more, from now on, and return when that list has been taken in: a new leader may trust nothing older."""
@@ -175,7 +183,10 @@ class Reflector:
         while True:
             watch_s = int(WATCH_S * random.uniform(0.8, 1.2))  # noqa: S311 - as above
             query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": str(watch_s)}
+            opened_at = self._clock()
             version = await self._follow(query, version)
+            if self._clock() - opened_at < SHORT_WATCH_S:
+                await asyncio.sleep(SHORT_WATCH_S)
 
     async def _follow(self, query: Mapping[str, str], version: str) -> str:
         """Take in the events of one watch; returns the resourceVersion to go on from when the server ends it."""

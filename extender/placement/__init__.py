@@ -7,5 +7,6 @@ disagree on the same state. What a feasible node is worth to the pod is `extende
 from extender.placement.fits import Fits
 from extender.placement.placement import Placement
 from extender.placement.plan import Plan
+from extender.placement.prospects import IMPOSSIBLE, Prospects
 
-__all__ = ["Fits", "Placement", "Plan"]
+__all__ = ["IMPOSSIBLE", "Fits", "Placement", "Plan", "Prospects"]

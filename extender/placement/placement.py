@@ -1,22 +1,25 @@
 """The one answer to "does it fit", with everything that is kept between calls.
 
-`verbs` asks `fits` for all nodes, `scoring` asks `plan` for each distinct mask, `binding` asks `place` for one node, `explain` asks `numbers`. Two
+`verbs` asks `fits` for all nodes, `scoring` asks for the `prospects` of their masks, `binding` asks `place` for one node, `explain` asks `numbers`. Two
 caches live here and nowhere else: feasibility per shape, brought up to date only for the rows that changed; and plans per class, mask and shape, which
 hold for ever, since a class never changes.
 """
 
 import numpy as np
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
 from extender.cluster import View
 from extender.demand import Shape
 from extender.placement.fits import Fits, refusals, usable_mask
 from extender.placement.plan import Plan, plan
+from extender.placement.prospects import Prospects
 from extender.reasons import NodeNumbers, Refusal
 from topology.topology_class import TopologyClass
 
 _SHAPES_KEPT = 512
 _PLANS_KEPT = 65_536
+_PROSPECTS_KEPT = 256  # 1 MB each for 16 GPUs, 4 kB for 8
 
 
 class Placement:
@@ -24,6 +27,7 @@ class Placement:
 
     def __init__(self) -> None:
         self._fits: LRUCache[Shape, Fits] = LRUCache(_SHAPES_KEPT)
+        self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
         self._plans: LRUCache[tuple[str, int, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
 
     def fits(self, shape: Shape, view: View) -> Fits:
@@ -51,6 +55,15 @@ class Placement:
         if key not in self._plans:
             self._plans[key] = plan(shape, kind, mask)
         return self._plans[key]
+
+    def prospects(self, shape: Shape, kind: TopologyClass, masks: NDArray[np.int64]) -> Prospects:
+        """Return the tables of a shape on a class, filled for those masks."""
+        key = (kind.key, shape)
+        known = self._prospects.get(key)
+        if known is None:
+            known = self._prospects[key] = Prospects(shape, kind, self.plan)
+        known.look_at(masks)
+        return known
 
     def place(self, shape: Shape, view: View, row: int, avoid: int = 0) -> Plan | None:
         """Return the plan on one node now, None where the pod does not fit; bits of ``avoid`` are left alone."""

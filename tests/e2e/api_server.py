@@ -118,9 +118,9 @@ class ApiServer:
             return
 
     def delete_all(self, kind: str) -> None:
-        """Delete all objects of a kind, in every namespace, without grace."""
+        """Delete all objects of a kind without grace, in every namespace but kube-system, where the API server keeps its own."""
         resource = self._resource(kind)
-        for namespace in sorted({item["metadata"].get("namespace", "") for item in self.items(kind)}):
+        for namespace in sorted({item["metadata"].get("namespace", "") for item in self.items(kind)} - {"kube-system"}):
             self.request("DELETE", self._path(resource, None, namespace or None), query={"gracePeriodSeconds": "0"})
 
     def bind(
@@ -150,7 +150,8 @@ class ApiServer:
 
     def _resource(self, kind: str, api_version: str | None = None) -> Resource:
         api_version = api_version or API_VERSIONS.get(kind)
-        return self._dynamic.resources.get(kind=kind, **({"api_version": api_version} if api_version else {"preferred": True}))
+        resource: Resource = self._dynamic.resources.get(kind=kind, **({"api_version": api_version} if api_version else {"preferred": True}))
+        return resource
 
     @staticmethod
     def _path(resource: Resource, name: str | None, namespace: str | None, subresource: str = "", *, everywhere: bool = False) -> str:

@@ -11,8 +11,9 @@ import pytest
 
 from tests.e2e import build
 from tests.e2e.control_plane import ControlPlane
+from tests.e2e.extender import RunningExtender, serve, shipped_configuration
 from tests.e2e.fault_proxy import FaultProxy
-from tests.e2e.live_cluster import LiveCluster
+from tests.e2e.live_cluster import EMPTIED, LiveCluster
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
@@ -70,6 +71,37 @@ def live(control_plane: ControlPlane) -> Iterator[LiveCluster]:
         if not control_plane.kube_apiserver.running():
             control_plane.start_api_server()
         live.empty()
+
+
+@pytest.fixture(scope="session")
+def accounts(control_plane: ControlPlane) -> None:
+    """Give the extender's and the agent's account what the manifests grant them."""
+    for name in ("rbac-extender.yaml", "rbac-agent.yaml"):
+        control_plane.api().apply_file(MANIFESTS / name)
+
+
+@pytest.fixture(scope="module")
+def extender(control_plane: ControlPlane, accounts: None) -> Iterator[RunningExtender]:
+    """Run the extender under its own account, and kube-scheduler with the shipped configuration, for all tests of a file.
+
+    Such a file uses `cluster`, never `live`, which would end them after its first test.
+    """
+    running = serve(control_plane).wait_leads()
+    control_plane.start_scheduler(shipped_configuration(running.url))
+    try:
+        yield running
+    finally:
+        LiveCluster(control_plane).empty()
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, extender: RunningExtender) -> Iterator[LiveCluster]:
+    """Give an empty cluster to a test of a file that shares one extender; what the test creates is gone afterwards, the programs run on."""
+    cluster = LiveCluster(control_plane)
+    try:
+        yield cluster
+    finally:
+        cluster.clear(kind for kind in EMPTIED if kind != "Lease")
 
 
 @pytest.fixture

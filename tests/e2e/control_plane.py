@@ -151,7 +151,9 @@ class ControlPlane:
             "users": [{"name": name, "user": {"token": token}}],
             "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": name, "namespace": "default"}}],
         }
-        path.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "e2e", **named}, option=orjson.OPT_INDENT_2))
+        content = orjson.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "e2e", **named}, option=orjson.OPT_INDENT_2)
+        if not path.exists() or path.read_bytes() != content:  # a program may be reading it
+            path.write_bytes(content)
         return path
 
     def service_account_token(self, name: str, namespace: str = NAMESPACE) -> str:
@@ -160,10 +162,10 @@ class ControlPlane:
         answer = self.api().request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
         return str(answer["status"]["token"])
 
-    def kubectl(self, *arguments: str | Path, user: str = "admin", check: bool = True, stdin: str = "") -> str:
-        """Run kubectl as a user and return what it printed; with ``check`` a failure is an AssertionError with its stderr, else stderr is appended."""
+    def kubectl(self, *arguments: str | Path, user: str = "admin", kubeconfig: Path | None = None, check: bool = True, stdin: str = "") -> str:
+        """Run kubectl as a user, or with a kubeconfig, and return what it printed; with ``check`` a failure is an AssertionError with its stderr, else stderr is appended."""
         done = subprocess.run(
-            [self.programs["kubectl"], "--kubeconfig", self.kubeconfig(user), *arguments],
+            [self.programs["kubectl"], "--kubeconfig", kubeconfig or self.kubeconfig(user), *arguments],
             env={**os.environ, "HOME": str(self.directory), "KUBECACHEDIR": str(self.directory / "kubectl-cache")},
             input=stdin,
             capture_output=True,
@@ -256,7 +258,7 @@ class ControlPlane:
             *("--data-dir", self.directory / "etcd"),
             *("--listen-client-urls", url, "--advertise-client-urls", url),
             *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url, "--initial-cluster", f"default={peer_url}"),
-            *("--unsafe-no-fsync", "--log-level", "warn"),
+            *("--unsafe-no-fsync", "--log-level", "error"),
         ]
 
     def _apiserver_command(self, etcd: int, port: int) -> list[str | Path]:

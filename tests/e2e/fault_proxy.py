@@ -9,9 +9,12 @@ forwarding, the API server, faults after, answer. The answer is read whole, exce
 """
 
 import asyncio
+import socket
 import ssl
+import struct
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -153,8 +156,7 @@ class FaultProxy:
             self._listener = None
         await self._cut(Rule(Fault.DROP, ANY, ANY))
         for connection in list(self._server.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+            _reset(connection.transport)
 
     async def _close(self) -> None:
         await self._stop_listening()
@@ -164,6 +166,8 @@ class FaultProxy:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        for _ in range(5):  # a closed transport gives its socket back some turns of the loop later
+            await asyncio.sleep(0)
 
     async def _count(self, rule: Rule) -> int:
         return sum(1 for path, _ in self._watches.values() if rule.matches("GET", path))
@@ -215,11 +219,18 @@ class FaultProxy:
         with self._lock:
             return max((rule.seconds for rule in self._rules if rule.fault is Fault.LAG and rule.matches("GET", path)), default=0)
 
-    def _forward(self, request: web.BaseRequest, body: bytes) -> "aiohttp.client._RequestContextManager":
+    @asynccontextmanager
+    async def _forward(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
         url = URL(f"{self._upstream}{request.raw_path}", encoded=True)
         # aiohttp would add an Accept-Encoding of its own, which the caller may not understand.
         headers = {"Accept-Encoding": "identity", **_passed_on(request.headers)}
-        return self._session.request(request.method, url, headers=headers, data=body or None, allow_redirects=False)
+        async with self._session.request(request.method, url, headers=headers, data=body or None, allow_redirects=False) as upstream:
+            try:
+                yield upstream
+            finally:
+                # Not read to its end: a watch. Its orderly TLS end would outlive this loop.
+                if upstream.connection is not None:
+                    _reset(upstream.connection.transport)
 
     async def _stream(self, upstream: aiohttp.ClientResponse, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Pass on a watch until one of its sides ends, or `cut_watches`."""
@@ -313,10 +324,19 @@ def _refusal(rule: Rule) -> web.Response:
 
 
 def _abort(request: web.BaseRequest) -> web.Response:
-    """Close the caller's connection; the answer that aiohttp wants in return goes nowhere."""
-    if request.transport is not None:
-        request.transport.abort()
+    """Reset the caller's connection; the answer that aiohttp wants in return goes nowhere."""
+    _reset(request.transport)
     return web.Response()
+
+
+def _reset(transport: asyncio.Transport | None) -> None:
+    """Close a connection with RST: an orderly end would look like the end of an answer to some clients."""
+    if transport is None:
+        return
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.fileno() >= 0:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 def _connected(request: web.BaseRequest) -> bool:

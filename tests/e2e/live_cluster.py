@@ -96,6 +96,10 @@ class LiveCluster:
     def empty(self) -> None:
         """End the programs of the test and delete its objects. Namespaces, RBAC and CRDs stay: they are the same for every test."""
         self.plane.stop_extras()
-        for kind in EMPTIED:
+        self.clear(EMPTIED)
+
+    def clear(self, kinds: Iterable[str]) -> None:
+        """Delete all objects of these kinds, under whatever runs; returns when no pod is left."""
+        for kind in kinds:
             self.api.delete_all(kind)
         wait_until(lambda: not self.api.items("Pod"), what="no pod is left")

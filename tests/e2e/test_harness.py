@@ -36,13 +36,13 @@ def test_users_are_who_their_tokens_say_and_may_do_what_rbac_says(control_plane:
     with pytest.raises(ForbiddenError, match="cannot list resource"):
         alice.items("Node")
     with pytest.raises(ForbiddenError) as refused:
-        control_plane.api("linkwise-extender").items("Pod")
-    assert "system:serviceaccount:linkwise-system:linkwise-extender" in refusal(refused.value)
+        control_plane.api("linkwise-agent").items("Pod")
+    assert "system:serviceaccount:linkwise-system:linkwise-agent" in refusal(refused.value)
 
 
 def test_a_service_account_gets_a_real_token(control_plane: ControlPlane) -> None:
     token = control_plane.service_account_token("default")
-    printed = control_plane.kubectl("auth", "whoami", "--token", token, user="nobody")
+    printed = control_plane.kubectl("auth", "whoami", kubeconfig=control_plane.kubeconfig_of_token("a-pod", token))
     assert "system:serviceaccount:linkwise-system:default" in printed
 
 

@@ -92,7 +92,9 @@ def pods(draw: st.DrawFn, name: str) -> PodBuilder:
     if draw(st.booleans()):
         node = draw(st.sampled_from(NODES))
         held = draw(st.lists(st.sampled_from(uuids(node)), unique=True, max_size=3))
-        allocation = draw(st.sampled_from([None, "no allocation", allocation_of(node, {"main-0": held}), allocation_of("elsewhere", {"main-0": held})]))
+        allocation = draw(
+            st.sampled_from([None, "no allocation", allocation_of(node, {"main-0": held}), allocation_of("elsewhere", {"main-0": held})])
+        )
         made = made.bound_to(node, allocation, draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])))
     return made.terminating() if draw(st.booleans()) else made
 
@@ -201,7 +203,10 @@ def test_what_is_kept_of_a_node_is_name_labels_and_what_it_has_to_give() -> None
 
 def test_a_topology_stays_whole_but_for_its_metadata() -> None:
     whole = sample("mesh", "node-a").to_object()
-    noisy = {**whole, "metadata": {**whole["metadata"], "managedFields": [{}], "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "…"}}}
+    noisy = {
+        **whole,
+        "metadata": {**whole["metadata"], "managedFields": [{}], "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "…"}},
+    }
     assert stripped(Snapshot(topologies=(noisy,))).topologies == (whole,)
 
 

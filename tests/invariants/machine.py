@@ -7,6 +7,7 @@ The extender runs in process, on a clock that only moves when a rule moves it.
 
 import asyncio
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -18,6 +19,7 @@ from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, 
 
 from extender.cluster import Cluster, EntryState
 from extender.metrics import Metrics
+from extender.protocol import Binder
 from extender.reasons import Refusal
 from extender.sample_machines import sample
 from extender.settings import Settings
@@ -143,7 +145,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.made: dict[str, JsonObject] = {}  # UID -> the pod as it was created
         self.stalled = False
         self.events: list[tuple[str, JsonObject | None]] = []
-        self.extender = self.started({}, [])
+        self.extender = self.rebuilt()
 
     def teardown(self) -> None:
         self.loop.close()
@@ -153,16 +155,16 @@ class ClusterMachine(RuleBasedStateMachine):
     def _clock(self) -> float:
         return self.now
 
-    def started(self, topologies: dict[str, JsonObject], pods: list[JsonObject]) -> Process:
+    def started(self, topologies: Iterable[JsonObject], pods: Iterable[JsonObject], binder: Binder) -> Process:
         """A new process that has read what is stored."""
         cluster = Cluster("nvidia.com/gpu", self._clock)
-        SnapshotCluster(Snapshot(topologies=tuple(topologies.values()), pods=tuple(pods)), cluster).feed()
-        verbs = Verbs(cluster, self.api, Metrics(), Settings(), Clocks(self._clock, lambda: datetime(2026, 1, 1, tzinfo=UTC)))
+        SnapshotCluster(Snapshot(topologies=tuple(topologies), pods=tuple(pods)), cluster).feed()
+        verbs = Verbs(cluster, binder, Metrics(), Settings(), Clocks(self._clock, lambda: datetime(2026, 1, 1, tzinfo=UTC)))
         return Process(cluster, verbs)
 
     def rebuilt(self) -> Process:
-        """A second extender, from the pods and topologies of this moment."""
-        return self.started(self.published, list(self.api.pods.values()))
+        """A second extender on the same API server, from the pods and topologies of this moment."""
+        return self.started(self.published.values(), self.api.pods.values(), self.api)
 
     def _told(self, uid: str, pod: JsonObject | None) -> None:
         self.events.append((uid, pod))

@@ -28,7 +28,7 @@ def allocation(pod: JsonObject) -> JsonObject | None:
 
 def uuids(pod: JsonObject) -> set[str]:
     """GPUs written on the pod."""
-    return {gpu["uuid"] for gpus in (allocation(pod) or {"containers": {}})["containers"].values() for gpu in gpus}
+    return {gpu["uuid"] for gpus in (allocation(pod) or {"containers": {}})["containers"].values() for gpu in gpus if "uuid" in gpu}
 
 
 def holders(pods: Iterable[JsonObject]) -> dict[str, set[str]]:

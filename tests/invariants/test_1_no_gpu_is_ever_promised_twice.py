@@ -19,8 +19,9 @@ class NoGpuIsPromisedTwice(ClusterMachine):
     def no_gpu_that_a_pod_holds_or_may_come_to_hold_is_another_pods(self) -> None:
         holders = defaultdict(set, recount.holders(self.api.pods.values()))
         for late in self.api.late:
-            for uuid in native.decode(late.binding.annotations[recount.KEY]).uuids():
-                holders[uuid].add(late.binding.uid)
+            if self.stored(late.binding.uid) is not None:  # one that is gone will never be bound
+                for uuid in native.decode(late.binding.annotations[recount.KEY]).uuids():
+                    holders[uuid].add(late.binding.uid)
         for entry in self.extender.cluster.ledger:
             for uuid in entry.uuids:
                 holders[uuid].add(entry.uid)

@@ -1,13 +1,15 @@
 """One look at this node: asks nvidia-smi and the kernel, and returns the GPUTopology that describes it.
 
-Called by `linkwise agent --once` through `once`, and by the running agent. In call order: who is there (`--query-gpu`, `-q -x` where that is not
-enough, `-L`, the kernel), how they are joined (`topo -m`, else the kernel's PCIe paths), and then `publication`, which decides what that makes.
+Called by `linkwise agent --once` through `once`; the running agent calls `look` (through `prober`), and adds what it remembers before it goes on to
+`publication`. In call order: who is there (`--query-gpu`, `-q -x` where that is not enough, `-L`, the kernel), how they are joined (`topo -m`, else the
+kernel's PCIe paths), and then `publication`, which decides what that makes.
 
 nvidia-smi is asked several times, and every question may fail by itself. Failures that speak of the whole node (no driver, no device, no answer) end
 the probe as NvidiaSmiError; the others cost a detail, and a note says which. `topo -m` is known to fail alone, with exit status 255 ("Failed to run
 topology matrix"), where a software RDMA device exists: the GPUs are there and work, so they are published with what the kernel knows of their paths.
 """
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -46,16 +48,20 @@ def probe(settings: AgentSettings, clock: Callable[[], datetime] = utc_now) -> G
 
     Raises NvidiaSmiError where nvidia-smi gives nothing to describe, TopologyError where what it gives describes no node.
     """
-    smi = find_nvidia_smi(settings.nvidia_smi, settings.timeout_s)
+    return publication(settings.node_name, look(settings), clock())
+
+
+def look(settings: AgentSettings, stop: threading.Event | None = None) -> Facts:
+    """Return what nvidia-smi and the kernel tell; raises NvidiaSmiError where that describes nothing, at once when ``stop`` is set meanwhile."""
+    smi = find_nvidia_smi(settings.nvidia_smi, settings.timeout_s, stop)
     inventory = fill_from_kernel(_inventory(smi), settings.sysfs_root)
     if _lacks_detail(inventory):
         inventory = fill_from_kernel(inventory.merged(_or_nothing(smi, read_query_xml, "-q", "-x")), settings.sysfs_root)
     inventory = inventory.merged(_or_nothing(smi, read_nvlink_status, "nvlink", "-s"))
     try:
-        facts = Facts(inventory, _answer(smi, read_topology, "topo", "-m"))
+        return Facts(inventory, _answer(smi, read_topology, "topo", "-m"))
     except InputError as error:
-        facts = _fallback(inventory, settings, error)
-    return publication(settings.node_name, facts, clock())
+        return _fallback(inventory, settings, error)
 
 
 def _inventory(smi: NvidiaSmi) -> Inventory:
@@ -114,8 +120,9 @@ def _fallback(inventory: Inventory, settings: AgentSettings, error: InputError) 
     if isinstance(error, NvidiaSmiError) and error.kind in _DRIVER_GONE:
         raise error
     gpus = [gpu for gpu in inventory.gpus if gpu.index is not None]
-    reason = f"nvidia-smi topo -m failed: {error}. The links are PCIe paths from sysfs, which shows neither NVLink nor NICs{_active_nvlinks(gpus)}"
-    return Facts(inventory, read_links(gpus, settings.sysfs_root), fallback=reason)
+    failed = f"nvidia-smi topo -m failed: {error}"
+    reason = f"{failed}. The links are PCIe paths from sysfs, which shows neither NVLink nor NICs{_active_nvlinks(gpus)}"
+    return Facts(inventory, read_links(gpus, settings.sysfs_root), fallback=reason, failed=failed)
 
 
 def _active_nvlinks(gpus: list[Gpu]) -> str:

@@ -1,10 +1,11 @@
 """From what was found on a node to the GPUTopology that describes it, and to the YAML that people read.
 
-Called by `probe` with everything that nvidia-smi and the kernel told. Pure: no tool, no clock, no file. Decides which GPU can be published (one that
-has an identity), matches the rows of the link matrix with the inventory by index, and says in notes and conditions what is missing. Nothing is left
-out without a note; a GPU that works but has no usable UUID is an error, since nobody could ever be given it.
+Called by `probe` and, in the running agent, by `wanted` with everything that nvidia-smi and the kernel told. Pure: no tool, no clock, no file. Decides
+which GPU can be published (one that has an identity), matches the rows of the link matrix with the inventory by index, and says in notes and conditions
+what is missing. Nothing is left out without a note; a GPU that works but has no usable UUID is an error, since nobody could ever be given it.
 
-Owner reference, resource version and the decision whether anything changed are added where the object is written to a cluster.
+What an earlier look told is added by `recall` before, who holds which GPU by `wanted` after. Owner reference and the decision whether anything changed
+are `publish`'s.
 """
 
 import re
@@ -37,17 +38,27 @@ LINKS_KNOWN: Final = "LinksKnown"  # every pair of GPUs has a code, and NVLink c
 GPUS_HEALTHY: Final = "GPUsHealthy"  # no GPU is lost
 
 _LOST: Final = "the driver reports this GPU as lost; it needs a reset or a reboot"
+_VANISHED: Final = "nvidia-smi no longer lists this GPU; it needs a reset or a reboot"
 _UUID: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # documentation elides it as GPU-…
 _NOT_TOLD: Final = frozenset({None, "", "N/A"})  # N/A as the MIG mode of a model that has none
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found on a node. ``fallback`` says why the matrix is one of PCIe paths from the kernel; None where nvidia-smi printed it."""
+    """What was found on a node.
+
+    ``fallback`` says that the matrix is one of PCIe paths from the kernel and why, ``failed`` only how `topo -m` failed; both are None where it did not.
+    Of an earlier look (`recall`): ``kept`` says why the whole matrix is from then, ``notes`` which parts are; ``vanished`` holds the UUIDs of lost GPUs
+    that nothing but the earlier look tells of.
+    """
 
     inventory: Inventory
     matrix: LinkMatrix
     fallback: str | None = None
+    failed: str | None = None
+    kept: str | None = None
+    notes: tuple[str, ...] = ()
+    vanished: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,7 @@ def publication(node_name: str, facts: Facts, observed_at: datetime) -> GPUTopol
     if not found:
         raise TopologyError(f"node {node_name} has no GPU that can be published: {'; '.join(notes) or 'none was found'}")
     links = _link_rows(facts.matrix, found)
-    notes += _gaps(links)
+    notes = [*([facts.kept] if facts.kept else []), *facts.notes, *notes, *_gaps(links)]
     spec = {
         "gpus": [_gpu_spec(one, facts.matrix) for one in found],
         "nics": [NicSpec(label=nic.label, name=nic.name) for nic in facts.matrix.nics],
@@ -99,7 +110,7 @@ def _matched(facts: Facts) -> tuple[list[_Found], list[str]]:
     found: list[_Found] = []
     notes: list[str] = []
     for gpu in facts.inventory.gpus:
-        if gpu.index is None or not _has_identity(gpu):
+        if gpu.index is None or not has_identity(gpu):
             notes.append(_left_out(gpu))
             continue
         one = _Found(gpu, gpu.index, gpu.uuid or "", row_of.pop(gpu.index, None))
@@ -110,7 +121,8 @@ def _matched(facts: Facts) -> tuple[list[_Found], list[str]]:
     return sorted(found, key=lambda one: one.index), notes
 
 
-def _has_identity(gpu: Gpu) -> bool:
+def has_identity(gpu: Gpu) -> bool:
+    """Tell whether the GPU has a UUID of its own, not an elided or masked one."""
     return gpu.uuid is not None and _UUID.fullmatch(gpu.uuid) is not None
 
 
@@ -210,7 +222,7 @@ def _status(facts: Facts, found: list[_Found], notes: list[str], observed_at: da
     )
     return GPUTopologyStatus(
         observed_at=observed_at,
-        gpus=tuple(_gpu_status(one) for one in found),
+        gpus=tuple(_gpu_status(one, facts) for one in found),
         conditions=tuple(condition.model_copy(update={"last_transition_time": observed_at}) for condition in conditions),
         health=health,
     )
@@ -223,6 +235,8 @@ def _condition(kind: str, reason: str, message: str, status: Literal["True", "Fa
 def _links_condition(facts: Facts, notes: list[str]) -> Condition:
     if facts.fallback:
         return _condition(LINKS_KNOWN, "NVLinkUnseen", facts.fallback, "False")
+    if facts.kept:
+        return _condition(LINKS_KNOWN, "MatrixKept", facts.kept, "False")
     if notes:
         return _condition(LINKS_KNOWN, "MatrixIncomplete", "; ".join(notes), "False")
     return _condition(LINKS_KNOWN, "MatrixRead", "nvidia-smi topo -m shows every link")
@@ -230,11 +244,11 @@ def _links_condition(facts: Facts, notes: list[str]) -> Condition:
 
 def _lost_sentence(lost: Iterable[Gpu]) -> str:
     names = [gpu.uuid or gpu.bus_id or (f"GPU {gpu.index}" if gpu.index is not None else "a GPU") for gpu in lost]
-    return f"lost: {', '.join(names)}; {_LOST}"
+    return f"lost: {', '.join(names)}; a lost GPU needs a reset or a reboot"
 
 
-def _gpu_status(one: _Found) -> GpuStatus:
-    reason = _LOST if one.gpu.lost else None
+def _gpu_status(one: _Found, facts: Facts) -> GpuStatus:
+    reason = None if not one.gpu.lost else _VANISHED if one.uuid in facts.vanished else _LOST
     return GpuStatus(uuid=one.uuid, healthy=not one.gpu.lost, reason=reason, memory_used_mib=one.gpu.memory_used_mib)
 
 

@@ -1,6 +1,6 @@
 """What an administrator may set for the node agent: by environment (`LINKWISE_AGENT_…`) or by the options of `linkwise agent`.
 
-Read once at start-up, frozen afterwards. `topology.agent.probe` gets the object; nothing below reads the environment again.
+Read once at start-up, frozen afterwards. `probe` and the parts of the running agent get the object; nothing below reads the environment again.
 """
 
 import re
@@ -11,9 +11,11 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from topology.api.allocation import first_problem
+from topology.api.annotations import WHOLE_GPU
 from topology.errors import InputError
 
 SYSFS_ROOT: Final = Path("/sys")
+POD_RESOURCES_SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 
 # A healthy nvidia-smi needs 1 to 5 s on an 8-GPU machine without persistence mode; more than this and the driver is stuck.
 TIMEOUT_S: Final = 20.0
@@ -31,15 +33,32 @@ class AgentSettings(BaseSettings):
     sysfs_root: Annotated[Path, Field(description="where sysfs is mounted; /proc is looked for beside it")] = SYSFS_ROOT
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="how long one call of nvidia-smi may take")] = TIMEOUT_S
 
+    # The running agent. Every pace is in seconds.
+    kubeconfig: Annotated[Path | None, Field(description="cluster and account; None: those of the pod, else ~/.kube/config")] = None
+    context: Annotated[str | None, Field(description="context of the kubeconfig")] = None
+    metrics_port: Annotated[int, Field(ge=0, le=65535, description="where /metrics and /healthz are served; 0: nowhere")] = 0
+    probe_every_s: Annotated[float, Field(gt=0, description="between two looks at the hardware")] = 30.0
+    # Pods that wait for a repaired GPU are tried again within seconds of the repair, so what is broken is looked at more often.
+    failing_every_s: Annotated[float, Field(gt=0, description="the same while the driver fails or a GPU is lost")] = 10.0
+    no_gpu_every_s: Annotated[float, Field(gt=0, description="the same on a node without NVIDIA GPUs")] = 120.0
+    holders_every_s: Annotated[float, Field(gt=0, description="between two questions to kubelet, who holds which GPU")] = 5.0
+    # Below 15 s less an API call: a re-created Node has its GPUTopology again in that time. kubelet reads its own Node at this pace as well.
+    look_up_every_s: Annotated[float, Field(gt=0, description="between two looks at the Node and the object on the API server")] = 10.0
+    heartbeat_s: Annotated[float, Field(gt=0, description="status is written this often although nothing changed")] = 60.0
+    gpu_resource: Annotated[str, Field(min_length=1, description="resource whose device ids are GPUs")] = WHOLE_GPU
+    pod_resources_socket: Annotated[Path, Field(description="kubelet's PodResources")] = POD_RESOURCES_SOCKET
 
-def agent_settings(node_name: str, nvidia_smi: str | None = None, sysfs_root: Path | None = None, timeout_s: float | None = None) -> AgentSettings:
-    """Return settings from the options of a command; None leaves a value to the environment, or to the default.
+
+def agent_settings(
+    node_name: str, nvidia_smi: str | None = None, sysfs_root: Path | None = None, timeout_s: float | None = None, **more: object
+) -> AgentSettings:
+    """Return settings from the options of a command, ``more`` by the names of `AgentSettings`; None leaves a value to the environment, or the default.
 
     Raises InputError with a sentence for a value that cannot be.
     """
     if not _NODE_NAME.fullmatch(node_name):
         raise InputError(f"node name {node_name!r} is not one of Kubernetes; accepted: lower-case letters, digits, - and .")
-    options: dict[str, Any] = {"nvidia_smi": nvidia_smi, "sysfs_root": sysfs_root, "timeout_s": timeout_s}
+    options: dict[str, Any] = {"nvidia_smi": nvidia_smi, "sysfs_root": sysfs_root, "timeout_s": timeout_s, **more}
     try:
         return AgentSettings(node_name=node_name, **{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """What the kernel tells of a GPU in sysfs and procfs: NUMA node, CPUs, slot, minor number, and the PCIe path between two GPUs.
 
-Called by `probe`: for the single facts always, as nvidia-smi leaves some of them out; for the paths only where `nvidia-smi topo -m` failed. The
-kernel does not know NVLink, so a matrix from here never shows any.
+Called by `probe`: for the single facts always, as nvidia-smi leaves some of them out; for the paths only where `nvidia-smi topo -m` failed; and by the
+running agent for the name of this boot. The kernel does not know NVLink, so a matrix from here never shows any.
 
 Reads `bus/pci/devices/<bus id>/` below the root of sysfs (a parameter: a container has the node's mounted elsewhere, a test writes its own), and
 `driver/nvidia/gpus/<bus id>/information` in the `proc` beside it. What is missing or unreadable is None; nothing here raises.
@@ -51,6 +51,11 @@ def read_links(gpus: Sequence[Gpu], root: Path) -> LinkMatrix:
     rows = tuple(GpuRow(gpu.index or 0, cpus=gpu.cpus, numa=None if gpu.numa_node is None else str(gpu.numa_node)) for gpu in gpus)
     cells = tuple(tuple(None if i == j else _code(gpus[i], paths[i], gpus[j], paths[j]) for j in range(len(gpus))) for i in range(len(gpus)))
     return LinkMatrix(rows, (), cells, tuple(() for _ in gpus))
+
+
+def boot_id(root: Path) -> str | None:
+    """Return what the kernel calls this boot, the same in every container; None where it cannot be read."""
+    return _text(root.parent / "proc" / "sys" / "kernel" / "random" / "boot_id") or None
 
 
 def path_level(a: PciePath, b: PciePath, *, same_numa_node: bool) -> str:

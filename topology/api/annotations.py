@@ -35,6 +35,7 @@ ALLOCATION: Final = PREFIX + "allocation"
 TOPOLOGY_GENERATION: Final = PREFIX + "topology-generation"
 
 WRITTEN: Final = (ALLOCATION, TOPOLOGY_GENERATION)
+BOOT_ID: Final = PREFIX + "boot-id"  # on a GPUTopology: the boot of the node in which its agent looked
 
 # Resources.
 WHOLE_GPU: Final = "nvidia.com/gpu"  # the default; the name is a setting of the extender

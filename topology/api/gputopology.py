@@ -107,7 +107,7 @@ class GpuStatus(_Wire):
 class Condition(_Wire):
     """A condition in the usual Kubernetes form."""
 
-    type: Annotated[str, Field(description="DriverReady, LinksKnown or GPUsHealthy")]
+    type: Annotated[str, Field(description="DriverReady, LinksKnown, GPUsHealthy or HoldersObserved")]
     status: Annotated[Literal["True", "False", "Unknown"], Field(description="whether it holds")]
     reason: Annotated[str, Field(description="one word for programs")]
     message: Annotated[str, Field(description="a sentence for people")] = ""
@@ -120,7 +120,7 @@ class GPUTopologyStatus(_Wire):
     observed_at: Annotated[datetime | None, Field(description="when the agent last looked")] = None
     gpus: Annotated[tuple[GpuStatus, ...], Field(description="one entry a GPU of spec")] = ()
     holders_observed: Annotated[bool, Field(description="kubelet was asked who holds what")] = False
-    conditions: Annotated[tuple[Condition, ...], Field(description="state of driver, links and GPUs")] = ()
+    conditions: Annotated[tuple[Condition, ...], Field(description="state of driver, links, GPUs and holders")] = ()
     free_gpus: Annotated[int | None, Field(alias="freeGPUs", ge=0, description="healthy GPUs that nobody holds, for kubectl get")] = None
     health: Annotated[str | None, Field(description="Healthy, or how many GPUs are not, for kubectl get")] = None
 

@@ -60,7 +60,8 @@ _PLAIN_NAMES: Final = frozenset({*_COLUMNS, _DRIVER, "count", "serial", "timesta
 _COMMAND: Final = re.compile(r"--query-gpu[= ]\"?(?P<columns>[A-Za-z][\w.,]*)")
 _SAID_BY_TOOL: Final = re.compile(r"\[[^\]]+\]")
 _DRIVER_VERSION: Final = re.compile(r"\d{3}\.\d{1,3}\.\d{1,3}")  # two parts (466.63) could be watts
-_PRODUCT: Final = re.compile(r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|TITAN)\b.*")
+_NAME: Final = re.compile(r"[A-Za-z0-9][\w .+/\-]{1,60}")
+_BRAND: Final = re.compile(r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|TITAN)\b")
 _WANTED: Final = "wanted: the output of `nvidia-smi --query-gpu=index,uuid,name,pci.bus_id,memory.total --format=csv`"
 
 
@@ -172,7 +173,7 @@ def _shape(cells: Sequence[str]) -> str | None:
         return "uuid"
     if all(bus_id_or_none(cell) for cell in told):
         return "pci.bus_id"
-    if all(gpu_model(cell) is not None or _PRODUCT.fullmatch(cell) for cell in told):
+    if all(_NAME.fullmatch(cell) and (gpu_model(cell) is not None or _BRAND.match(cell)) for cell in told):
         return "name"
     if all(_DRIVER_VERSION.fullmatch(cell) for cell in told) and len(set(told)) == 1:
         return _DRIVER

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from extender.demand import ContainerKind, Part, Shape
 from extender.placement import Plan
 from extender.placement.plan import plan
-from extender.sample_machines import SAMPLE_MACHINES, sample
 from tests.machines import BRIDGES_CROSSED, DGX1V, PCIE8_PHB, SMALL_MACHINES, SUMMIT_6, Machine, irregular_machines, oracle_of
 from tests.oracles import MachineOracle
 from topology.links import Distance
@@ -105,3 +104,91 @@ def test_a_plan_on_eight_gpus_keeps_every_rule(data: st.DataObject, machine: Mac
     mask = data.draw(st.integers(0, machine.everything), label="mask")
     made = plan(wanted, class_of(machine), mask)
     assert made is None or is_split(oracle_of(machine), wanted, frozenset(members(mask)), made)
+
+
+# --- preferences ----------------------------------------------------------------------------------------------------
+
+
+def gpus_of(made: Plan) -> list[tuple[int, ...]]:
+    return [members(mask) for mask in made.masks]
+
+
+@pytest.mark.parametrize(
+    ("machine", "wanted", "expected"),
+    [
+        pytest.param(BRIDGES_CROSSED, shape((APP, 2), (APP, 2)), [(0, 2), (1, 3)], id="each container gets a bridged pair"),
+        pytest.param(BRIDGES_CROSSED, shape((APP, 1), (APP, 1)), [(0,), (2,)], id="two single GPUs break one pair, not two"),
+        pytest.param(SUMMIT_6, shape((APP, 2), (APP, 3)), [(3, 4), (0, 1, 2)], id="the large container gets the triple"),
+        pytest.param(PCIE8_PHB, shape((APP, 2), (APP, 1)), [(0, 1), (2,)], id="a pair behind one switch"),
+        pytest.param(BRIDGES_CROSSED, shape((INIT, 2), (APP, 2)), [(0, 2), (0, 2)], id="an init container runs on the app's GPUs"),
+        pytest.param(BRIDGES_CROSSED, shape((INIT, 4), (APP, 2)), [(0, 1, 2, 3), (0, 2)], id="a larger one takes as many more as it needs"),
+        pytest.param(BRIDGES_CROSSED, shape((SIDECAR, 2), (INIT, 2), (APP, 2)), [(1, 3), (0, 2), (0, 2)], id="but never those of a running sidecar"),
+        pytest.param(
+            BRIDGES_CROSSED, shape((INIT, 2), (SIDECAR, 2), (APP, 1)), [(0, 2), (0, 2), (1,)], id="those of a sidecar that is still to come"
+        ),
+    ],
+)
+def test_preferred_plan(machine: Machine, wanted: Shape, expected: list[tuple[int, ...]]):
+    assert gpus_of(found(class_of(machine), wanted)) == expected
+
+
+def test_bandwidth_and_worst_link_are_those_of_the_largest_container():
+    made = found(class_of(SUMMIT_6), shape((APP, 2), (APP, 3)))
+    assert (made.bandwidth, made.worst) == (oracle_of(SUMMIT_6).bandwidth(frozenset({0, 1, 2})), "NV2")
+    assert made.union == 0b011111
+
+
+def test_one_gpu_has_no_bandwidth_and_no_link():
+    made = found(class_of(DGX1V), shape((APP, 1)))
+    assert (made.bandwidth, made.worst, made.union.bit_count()) == (0.0, None, 1)
+
+
+def test_a_floor_binds_no_container_of_one_gpu():
+    made = found(class_of(BRIDGES_CROSSED), shape((APP, 2), (APP, 1), floor=300.0))
+    assert made.bandwidth == 300.0
+
+
+def test_init_containers_in_a_row_share_the_gpus_that_the_largest_of_them_needs():
+    made = found(class_of(DGX1V), shape((INIT, 2), (INIT, 4), (INIT, 3), (APP, 1)))
+    assert made.union.bit_count() == 4
+
+
+def test_several_containers_are_planned_at_least_as_fast_as_a_greedy_split_would():
+    """The large container comes first, as the reported bandwidth is its own."""
+    kind = class_of(DGX1V)
+    made = found(kind, shape((APP, 2), (APP, 4)))
+    alone = kind.best_set(everything(kind), 4)
+    assert alone is not None
+    assert made.bandwidth >= 0.99 * alone.bandwidth
+
+
+@pytest.mark.parametrize("mask", [0, 0b1, 0b10000])
+def test_too_few_gpus_are_no_plan(mask: int):
+    assert plan(shape((APP, 2)), class_of(DGX1V), mask) is None
+    assert plan(shape((APP, 1), (APP, 1)), class_of(DGX1V), mask) is None
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(shape(*[(APP, 1)] * 8), id="eight containers"),
+        pytest.param(shape(*[(APP, 2)] * 4, floor=50.0), id="four pairs with a floor"),
+        pytest.param(shape((INIT, 4), *[(APP, 1)] * 8, floor=1000.0), id="a floor that nothing meets"),
+        pytest.param(shape((INIT, 3), (INIT, 2), (SIDECAR, 1), *[(APP, 1)] * 5, ceiling=Distance.NVLINK), id="init containers within NVLink"),
+    ],
+)
+@pytest.mark.parametrize("free", [8, 7])
+def test_pods_of_many_containers_are_answered_without_trying_every_order(wanted: Shape, free: int, monkeypatch: pytest.MonkeyPatch):
+    """HAMi 2750: exponential search time with many slices. Counted, not timed: 8! orders would be 40,320."""
+    kind = class_of(DGX1V)
+    looked = 0
+    sets = TopologyClass.sets
+
+    def counting(self: TopologyClass, *args: object, **kwargs: object) -> object:
+        nonlocal looked
+        looked += 1
+        return sets(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TopologyClass, "sets", counting)
+    plan(wanted, kind, everything(kind) >> (8 - free))
+    assert looked < 2000

@@ -99,7 +99,8 @@ def _hand_aligned(m: Machine) -> str:
     """Every cell below the name of its column: what somebody makes of it who lays it out again."""
     header = [*m.labels, *(AFFINITY_NAMES[column] for column in m.columns)]
     rows = [
-        [*m.row_cells(row), *(((m.affinities[row][column] or "") if row < len(m.gpus) else "") for column in m.columns)] for row in range(len(m.labels))
+        [*m.row_cells(row), *(((m.affinities[row][column] or "") if row < len(m.gpus) else "") for column in m.columns)]
+        for row in range(len(m.labels))
     ]
     widths = [max(len(name), *(len(row[k]) for row in rows)) + 2 for k, name in enumerate(header)]
     lines = [" " * 10 + "".join(name.ljust(width) for name, width in zip(header, widths, strict=True)).rstrip()]

@@ -1,0 +1,185 @@
+"""Pods that no node can take wait with a sentence, and are bound within seconds of the change that lets them in, whoever hears of it first.
+
+kube-scheduler watches no topologies, and hears of an ended pod when the extender, behind a watch that lags, does not know it yet. So what wakes a pod is the
+extender's own touch of a Node. Nothing else happens in these clusters that could.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.builders import PodBuilder, pod
+from tests.e2e.checks import check_cluster, check_extender, indices_of
+from tests.e2e.control_plane import ControlPlane
+from tests.e2e.extender import RunningExtender, serve, shipped_configuration
+from tests.e2e.fault_proxy import FaultProxy
+from tests.e2e.live_cluster import LiveCluster
+from tests.e2e.program import wait_until
+from topology.api import GPUTopology
+
+SOON_S = 10
+Damage = Callable[[GPUTopology], GPUTopology | None]
+NODES = r"^/api/v1/nodes/"
+
+
+@pytest.fixture(scope="module")
+def way(control_plane: ControlPlane) -> Iterator[FaultProxy]:
+    """Stand between the extender and the API server."""
+    with FaultProxy(control_plane.url, control_plane.certificate_authority) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def extender(control_plane: ControlPlane, accounts: None, way: FaultProxy) -> Iterator[RunningExtender]:
+    """Run the extender behind the fault injector, and kube-scheduler."""
+    running = serve(control_plane, server=way.url).wait_leads()
+    control_plane.start_scheduler(shipped_configuration(running.url))
+    yield running
+    LiveCluster(control_plane).empty()
+
+
+@pytest.fixture
+def on_time(way: FaultProxy) -> Iterator[None]:
+    """End every fault with the test."""
+    yield
+    way.clear()
+
+
+def without_nvlink(topology: GPUTopology) -> GPUTopology:
+    """Return the topology of a machine that came up without its NVLinks."""
+    rows = tuple(tuple("SYS" if code.startswith("NV") else code for code in row) for row in topology.spec.links.gpus)
+    links = topology.spec.links.model_copy(update={"gpus": rows})
+    return topology.model_copy(update={"spec": topology.spec.model_copy(update={"links": links, "nvlink": "none"})})
+
+
+def observed(topology: GPUTopology, age_s: float = 0, unhealthy: tuple[int, ...] = ()) -> GPUTopology:
+    """Return the topology as observed so long ago, with some GPUs unhealthy."""
+    gpus = tuple(gpu.model_copy(update={"healthy": position not in unhealthy}) for position, gpu in enumerate(topology.status.gpus))
+    status = topology.status.model_copy(update={"observed_at": datetime.now(UTC) - timedelta(seconds=age_s), "gpus": gpus})
+    return topology.model_copy(update={"status": status})
+
+
+def fill_but_two_halves(cluster: LiveCluster, topology: GPUTopology) -> None:
+    """Leave one GPU of each of two bridge pairs free: two by count, but no bridge. `first` holds the other half of GPU 2."""
+    uuids = [gpu.uuid for gpu in topology.spec.gpus]
+    for builder in (pod("first").holding("bridges", uuids[0]), pod("second").holding("bridges", uuids[1]), pod("rest").holding("bridges", *uuids[4:])):
+        cluster.make_pod(builder)
+
+
+def wait_refused(cluster: LiveCluster, builder: PodBuilder, sentence: str) -> None:
+    """Create a pod and wait until kube-scheduler has told it our sentence."""
+    cluster.make_pod(builder)
+    cluster.wait_event(sentence, builder.name, reason="FailedScheduling")
+    assert cluster.node_of(builder.name) is None
+
+
+def test_a_floor_that_no_node_meets_leaves_the_pod_pending_with_our_sentences(cluster: LiveCluster, extender: RunningExtender) -> None:
+    for kind in ("dgx1v", "pcie"):
+        cluster.make_machine(kind, kind)
+    extender.wait_open("dgx1v", "pcie")
+    wait_refused(cluster, pod("fast").gpus(2).min_bandwidth(400), "0/2 nodes are available")
+    message = cluster.wait_event("linkwise", "fast", reason="FailedScheduling")["message"]
+    assert "1 linkwise: best pair 50 GB/s over NV2, min-bandwidth 400 asked" in message
+    assert "1 linkwise: best pair 27 GB/s over PIX, min-bandwidth 400 asked" in message
+    condition = next(condition for condition in cluster.pod("fast")["status"]["conditions"] if condition["type"] == "PodScheduled")
+    assert condition["reason"] == "Unschedulable"
+    assert "min-bandwidth 400 asked" in condition["message"]
+
+
+@pytest.mark.parametrize("lag_s", [pytest.param(0, id="watch on time"), pytest.param(3, id="pod watch three seconds late")])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("ends", id="ends by itself"),
+        pytest.param("deleted", id="is deleted"),
+        pytest.param("terminates", id="is deleted and takes its time"),
+    ],
+)
+@pytest.mark.usefixtures("on_time")
+def test_a_waiting_pod_is_bound_soon_after_a_pod_frees_the_set_that_it_needs(
+    cluster: LiveCluster, extender: RunningExtender, way: FaultProxy, how: str, lag_s: float
+) -> None:
+    topology = cluster.make_machine("bridges", "bridges")
+    fill_but_two_halves(cluster, topology)
+    extender.wait_free("bridges", 2)
+    way.hold_watch_events(lag_s, "/pods$")
+    wait_refused(cluster, pod("waits").gpus(2).min_bandwidth(300), "best pair 18 GB/s over SYS, min-bandwidth 300 asked")
+    if how == "terminates":
+        cluster.api.delete("Pod", "first")
+        assert cluster.pod("first")["metadata"]["deletionTimestamp"]
+    if how == "ends":
+        cluster.end_pod("first")
+    else:
+        cluster.api.delete("Pod", "first", grace_s=0)
+    assert indices_of(cluster.wait_bound("waits", timeout=SOON_S)) == [0, 2]
+    check_cluster(cluster.api)
+    way.clear()
+    check_extender(extender, cluster.api)
+
+
+@pytest.mark.parametrize(
+    ("now", "sentence"),
+    [
+        pytest.param(without_nvlink, "best pair 9.1 GB/s over SYS, min-bandwidth 50 asked", id="NVLink is back after a boot"),
+        pytest.param(lambda found: observed(found, unhealthy=(0, 1, 2, 3, 4, 5, 6)), "the node has fewer than 2 healthy GPUs", id="GPUs are healthy again"),
+        pytest.param(lambda found: observed(found, age_s=600), "the agent of the node has been silent for too long", id="the agent is back"),
+        pytest.param(lambda _: None, "no GPUTopology is published for the node", id="the topology is there at last"),
+    ],
+)
+@pytest.mark.usefixtures("on_time")
+def test_a_waiting_pod_is_bound_soon_after_the_repaired_topology_is_published(
+    cluster: LiveCluster, extender: RunningExtender, way: FaultProxy, now: Damage, sentence: str
+) -> None:
+    whole = cluster.make_machine("dgx1v", "dgx1v")
+    broken = now(whole)
+    if broken is None:
+        cluster.api.delete("GPUTopology", "dgx1v")
+    else:
+        cluster.publish(broken)
+    way.hold_watch_events(3, "/pods$")
+    wait_refused(cluster, pod("waits").gpus(2).min_bandwidth(50), sentence)
+    cluster.publish(observed(whole))
+    assert indices_of(cluster.wait_bound("waits", timeout=SOON_S)) == [0, 3]
+
+
+@pytest.mark.usefixtures("on_time")
+def test_a_waiting_pod_is_bound_soon_after_a_promise_is_forgotten(cluster: LiveCluster, extender: RunningExtender, way: FaultProxy) -> None:
+    cluster.make_machine("mesh", "mesh")
+    extender.wait_open("mesh")
+    lost = way.drop("POST", "/pods/promised/binding$")
+    cluster.make_pod(pod("promised").gpus(4))
+    lost.wait_hit()
+    # Its GPUs stay promised: nobody can know that the binding never arrived. The node counts it no more once it is gone.
+    cluster.api.delete("Pod", "promised", grace_s=0)
+    wait_refused(cluster, pod("waits").gpus(4), "linkwise: fewer than 4 GPUs are free")
+    cluster.wait_bound("waits", timeout=SOON_S)
+    check_extender(extender, cluster.api)
+
+
+@pytest.mark.usefixtures("on_time")
+def test_one_touch_of_a_node_wakes_all_who_wait_and_a_change_that_helps_nobody_touches_none(
+    cluster: LiveCluster, extender: RunningExtender, way: FaultProxy
+) -> None:
+    topology = cluster.make_machine("bridges", "bridges")
+    fill_but_two_halves(cluster, topology)
+    extender.wait_free("bridges", 2)
+    names = [f"waits-{number}" for number in range(12)]
+    for name in names:
+        cluster.make_pod(pod(name).gpus(2).min_bandwidth(300))
+    for name in names:
+        cluster.wait_event("min-bandwidth 300 asked", name, reason="FailedScheduling")
+    before = len(way.seen("PATCH", NODES))
+    # GPUs of a bridge that is held by half: nothing for a pair.
+    uuids = [gpu.uuid for gpu in topology.spec.gpus]
+    cluster.make_pod(pod("more").holding("bridges", uuids[2]))
+    extender.wait_free("bridges", 1)
+    cluster.end_pod("more")
+    extender.wait_free("bridges", 2)
+    assert len(way.seen("PATCH", NODES)) == before
+
+    cluster.end_pod("rest")  # two whole bridges at once
+    wait_until(lambda: sum(cluster.node_of(name) is not None for name in names) == 2, SOON_S, "two of the waiting pods are bound")
+    # One for the change, one where the first bind had not been seen yet: never one a pod.
+    assert 1 <= len(way.seen("PATCH", NODES)) - before <= 2
+    check_cluster(cluster.api)

@@ -1,0 +1,127 @@
+"""What of a pod matters to the state, however odd the rest of it looks."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from extender.cluster.pods import read_bound_pod, uid_of
+from tests.builders import PodBuilder, allocation_of, pod
+from tests.strategies import deep, json_objects, odd_pods
+
+GPU = "nvidia.com/gpu"
+TWO = allocation_of("a", {"main": ["GPU-1", "GPU-2"]})
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        pytest.param(pod().gpus(2), id="not bound yet"),
+        pytest.param(pod().gpus(2).bound_to("a", TWO, "Succeeded"), id="all containers have ended well"),
+        pytest.param(pod().gpus(2).bound_to("a", TWO, "Failed"), id="failed: its GPUs are free at once (kubernetes 120146)"),
+        pytest.param(pod().plain().bound_to("a"), id="bound without GPUs"),
+    ],
+)
+def test_a_pod_that_holds_nothing(builder: PodBuilder):
+    assert read_bound_pod(builder.build(), GPU) is None
+
+
+@pytest.mark.parametrize(
+    ("builder", "gpus"),
+    [
+        pytest.param(pod().gpus(2).bound_to("a", TWO), 2, id="running"),
+        pytest.param(pod().gpus(2).bound_to("a", TWO, "Pending"), 2, id="bound and not started"),
+        pytest.param(pod().gpus(2).bound_to("a", TWO, "Unknown"), 2, id="its node is silent"),
+        pytest.param(pod().gpus(2).bound_to("a", TWO).terminating(), 2, id="terminating: until its containers have ended (kueue 10076)"),
+        pytest.param(pod().gpus(1).init(2).bound_to("a", TWO), 2, id="by the rule for effective requests"),
+    ],
+)
+def test_a_pod_that_holds_gpus(builder: PodBuilder, gpus: int):
+    found = read_bound_pod(builder.build(), GPU)
+    assert found is not None
+    assert (found.node, found.gpus, found.annotation, found.problem) == ("a", gpus, TWO, "")
+    assert found.allocation is not None
+    assert found.allocation.uuids() == {"GPU-1", "GPU-2"}
+
+
+def test_a_pod_that_came_around_linkwise_has_no_allocation_and_no_problem():
+    found = read_bound_pod(pod().gpus(2).bound_to("a").build(), GPU)
+    assert found is not None
+    assert (found.gpus, found.annotation, found.allocation, found.problem) == (2, None, None, "")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "problem"),
+    [
+        pytest.param("garbage", "linkwise.dev/allocation=garbage is not JSON", id="no JSON"),
+        pytest.param('{"v":9}', "linkwise.dev/allocation=", id="another version"),
+        pytest.param("", "linkwise.dev/allocation= is not JSON", id="empty"),
+        pytest.param(
+            allocation_of("b", {"main": ["GPU-1", "GPU-2"]}), "linkwise.dev/allocation names node b, but the pod is on a", id="another node"
+        ),
+        pytest.param(
+            allocation_of("a", {"main": ["GPU-1"]}), "linkwise.dev/allocation names 1 of the 2 GPUs that the pod uses", id="a GPU is missing"
+        ),
+        pytest.param(allocation_of("a", {}), "linkwise.dev/allocation names 0 of the 2 GPUs that the pod uses", id="no container"),
+        pytest.param(
+            allocation_of("a", {"x": ["GPU-1"], "y": ["GPU-1"]}),
+            "linkwise.dev/allocation names 1 of the 2 GPUs that the pod uses",
+            id="one GPU twice",
+        ),
+    ],
+)
+def test_an_allocation_that_cannot_be_believed_is_a_problem_with_a_sentence(annotation: str, problem: str):
+    """HAMi 2958: the allocation of a live pod does not decode."""
+    found = read_bound_pod(pod().gpus(2).bound_to("a", annotation).build(), GPU)
+    assert found is not None
+    assert found.allocation is None
+    assert found.problem.startswith(problem)
+
+
+def test_an_allocation_that_is_no_string_is_a_problem():
+    raw = pod().gpus(2).bound_to("a").build()
+    raw["metadata"]["annotations"]["linkwise.dev/allocation"] = {"v": 1}
+    found = read_bound_pod(raw, GPU)
+    assert found is not None
+    assert found.problem.startswith("linkwise.dev/allocation is a dict; accepted: a string")
+
+
+def test_wishes_of_a_bound_pod_are_history():
+    """A bound pod whose annotations no version of Linkwise understands still holds its GPUs."""
+    found = read_bound_pod(pod().gpus(2).annotated(min_bandwidth="lots", unknown="x").bound_to("a", TWO).build(), GPU)
+    assert found is not None
+    assert (found.gpus, found.problem) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        pytest.param([{"name": "a", "resources": {"limits": {GPU: "1.5"}}}], id="half a GPU"),
+        pytest.param([{"resources": {"requests": {GPU: "1"}, "limits": {GPU: "2"}}}], id="requests that differ from limits"),
+        pytest.param([5, {"name": "a", "resources": {"limits": {GPU: deep(1000)}}}], id="beside a container that is a number"),
+    ],
+)
+def test_a_pod_too_odd_to_count_still_counts_as_a_user_of_gpus(containers: list[Any]):
+    found = read_bound_pod({"metadata": {"name": "odd"}, "spec": {"nodeName": "a", "containers": containers}}, GPU)
+    assert found is not None
+    assert found.gpus == 1
+
+
+@pytest.mark.parametrize(
+    ("metadata", "uid"),
+    [
+        pytest.param({"uid": "u-1", "name": "a"}, "u-1", id="as the API server writes it"),
+        pytest.param({"name": "a", "namespace": "team"}, "team/a", id="written by hand"),
+        pytest.param({"name": "a"}, "default/a", id="without a namespace"),
+        pytest.param({"uid": 7, "name": "a"}, "default/a", id="with a number as UID"),
+    ],
+)
+def test_a_pod_is_known_by_its_uid(metadata: dict[str, Any], uid: str):
+    assert uid_of(metadata) == uid
+
+
+@settings(deadline=None, max_examples=200)
+@given(odd_pods | json_objects)
+def test_no_pod_at_all_crashes_the_reader(raw: dict[str, Any]):
+    found = read_bound_pod(raw, GPU)
+    assert found is None or (found.node == raw["spec"]["nodeName"] and isinstance(found.uid, str))

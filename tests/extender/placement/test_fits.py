@@ -1,0 +1,143 @@
+"""Filter, prioritize and bind cannot disagree: the lookup over all nodes says yes exactly where a plan exists, and names the first reason that holds."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster import NodeGpus, View
+from extender.demand import ContainerKind, Part, Shape
+from extender.placement import Placement
+from extender.placement.fits import refusals, usable_mask
+from extender.reasons import Refusal
+from extender.sample_machines import SAMPLE_MACHINES, sample
+from topology.links import Distance
+from topology.topology_class import TopologyClass, topology_class
+
+APP, SIDECAR, INIT = ContainerKind.APP, ContainerKind.SIDECAR, ContainerKind.INIT
+KINDS = sorted(SAMPLE_MACHINES)
+
+
+@cache
+def class_of(kind: str) -> TopologyClass:
+    topology = sample(kind, "node")
+    return topology_class(topology.matrix(), topology.inventory())
+
+
+@cache
+def view_of(*kinds: str, usable: int | None = None) -> View:
+    """A cluster with a node for every mask of free GPUs of each of these machines."""
+    classes = tuple(class_of(kind) for kind in kinds)
+    index = np.concatenate([np.full(1 << kind.size, number, np.int32) for number, kind in enumerate(classes)])
+    everything = np.array([(1 << classes[number].size) - 1 for number in index], np.uint32)
+    healthy = everything if usable is None else everything & np.uint32(usable)
+    free = np.concatenate([np.arange(1 << kind.size, dtype=np.uint32) for kind in classes]) & healthy
+    names = [f"n{row}" for row in range(len(index))]
+    return View(
+        generation=1,
+        taken_at=0.0,
+        names=names,
+        row_of={name: row for row, name in enumerate(names)},
+        gpus=[NodeGpus.of(sample(kinds[number], "node").inventory()) for number in index],
+        closed_by=[""] * len(index),
+        classes=classes,
+        class_index=index,
+        usable=healthy,
+        free=free,
+        closed=np.zeros(len(index), np.int8),
+        row_generation=np.ones(len(index), np.int64),
+    )
+
+
+def first_reason(shape: Shape, kind: TopologyClass, free: int, usable: int, placement: Placement) -> Refusal:
+    """Say in words, for one node, what the lookup says for all: the first reason in the order of `Refusal`."""
+    fitting = usable_mask(shape, kind)
+    candidates = kind.sets(free & fitting, shape.largest)
+    if fitting.bit_count() < shape.gpus and shape.model is not None:
+        return Refusal.MODEL
+    if (usable & fitting).bit_count() < shape.gpus:
+        return Refusal.TOO_SMALL
+    if (free & fitting).bit_count() < shape.gpus:
+        return Refusal.NOT_ENOUGH_FREE
+    if shape.largest > 1:
+        near = [mask for mask in candidates if kind.worst[mask] <= shape.ceiling]
+        if not near:
+            return Refusal.DISTANCE
+        if not any(kind.bandwidth[mask] >= shape.floor for mask in near):
+            return Refusal.BANDWIDTH
+    return Refusal.FITS if placement.plan(shape, kind, free) is not None else Refusal.SPLIT
+
+
+parts = st.lists(st.builds(Part, st.sampled_from([APP, APP, APP, SIDECAR, INIT]), st.integers(1, 8)), min_size=1, max_size=3).map(
+    lambda found: tuple(sorted(found, key=lambda part: part.kind is APP))
+)
+shapes = st.builds(
+    Shape,
+    parts=parts,
+    careful=st.booleans(),
+    floor=st.sampled_from([0.0, 0.0, 12.0, 20.0, 23.0, 25.0, 50.0, 100.0, 150.0, 300.0, 450.0, 451.0]),
+    ceiling=st.sampled_from([Distance.SYS, Distance.SYS, *Distance]),
+    model=st.sampled_from([None, None, "*A100*", "*v100*", "*H100*", "?"]),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(shapes, st.sampled_from(KINDS), st.none() | st.integers(0, 255))
+def test_filter_says_yes_exactly_where_bind_finds_a_plan_for_every_mask(shape: Shape, kind: str, usable: int | None):
+    view, placement = view_of(kind, usable=usable), Placement()
+    codes = placement.fits(shape, view).code
+    plans = [placement.plan(shape, class_of(kind), int(free)) for free in view.free]
+    assert (codes == Refusal.FITS).tolist() == [plan is not None for plan in plans]
+    assert codes.tolist() == [
+        first_reason(shape, class_of(kind), int(free), int(healthy), placement) for free, healthy in zip(view.free, view.usable, strict=True)
+    ]
+
+
+@settings(deadline=None, max_examples=5)
+@given(shapes)
+def test_machines_side_by_side_are_answered_as_each_alone(shape: Shape):
+    together = Placement().fits(shape, view_of(*KINDS)).code.tolist()
+    alone = [code for kind in KINDS for code in Placement().fits(shape, view_of(kind)).code.tolist()]
+    assert together == alone
+
+
+@settings(deadline=None, max_examples=20)
+@given(shapes, st.sampled_from(KINDS), st.lists(st.integers(0, 15), min_size=1, max_size=6))
+def test_some_rows_alone_are_answered_as_among_all(shape: Shape, kind: str, rows: list[int]):
+    view, placement = view_of(kind), Placement()
+    everything = placement.fits(shape, view).code
+    assert refusals(shape, view, np.array(rows), placement.plan).tolist() == everything[rows].tolist()
+
+
+@settings(deadline=None, max_examples=30)
+@given(shapes, st.sampled_from(KINDS), st.data())
+def test_more_free_gpus_never_make_a_pod_unfit(shape: Shape, kind: str, data: st.DataObject):
+    placement, size = Placement(), class_of(kind).size
+    fewer = data.draw(st.integers(0, (1 << size) - 1))
+    more = fewer | data.draw(st.integers(0, (1 << size) - 1))
+    assert placement.plan(shape, class_of(kind), fewer) is None or placement.plan(shape, class_of(kind), more) is not None
+
+
+@pytest.mark.parametrize("refusal", [refusal for refusal in Refusal if refusal.is_closure])
+def test_what_closes_a_node_goes_before_everything_that_the_pod_asks(refusal: Refusal):
+    view = view_of("mesh")
+    closed = view.closed.copy()
+    closed[3] = refusal
+    shape = Shape((Part(APP, 99),), model="none")
+    codes = refusals(shape, _with_closed(view, closed), np.arange(16), Placement().plan)
+    assert codes[3] == refusal
+    assert set(np.delete(codes, 3).tolist()) == {Refusal.MODEL}
+
+
+def _with_closed(view: View, closed: np.ndarray) -> View:
+    return View(**{name: getattr(view, name) for name in View.__slots__} | {"closed": closed})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_glob_matches_the_product_name_whatever_the_case(kind: str):
+    machine, everything = SAMPLE_MACHINES[kind], (1 << SAMPLE_MACHINES[kind].size) - 1
+    for glob in (machine.model, machine.model.lower(), machine.model.upper(), "*", f"*{machine.model.split()[-1]}"):
+        assert usable_mask(Shape((Part(APP, 1),), model=glob), class_of(kind)) == everything
+    assert usable_mask(Shape((Part(APP, 1),), model="*B300*"), class_of(kind)) == 0

@@ -1,0 +1,83 @@
+"""Keys are UUIDs and bus ids, never positions: order and index may change at reboot."""
+
+import json
+from typing import Any
+
+from hypothesis.stateful import invariant
+
+from extender import read_api
+from extender.sample_machines import sample
+from tests.builders import cluster, extender_on, pod
+from tests.invariants import recount
+from tests.invariants.machine import KINDS, NODES, ClusterMachine, Node, run
+
+
+def cabling() -> dict[frozenset[str], str]:
+    """Link code of every two GPUs by UUID: what no reboot changes."""
+    codes = {}
+    for name, kind in KINDS.items():
+        spec = sample(kind, name).to_object()["spec"]
+        for i, gpu in enumerate(spec["gpus"]):
+            for j, other in enumerate(spec["gpus"][:i]):
+                codes[frozenset((gpu["uuid"], other["uuid"]))] = spec["links"]["gpus"][i][j]
+    return codes
+
+
+CABLING = cabling()
+
+
+def renumbered(found: dict[str, Any]) -> dict[str, Any]:
+    """The pod with nonsense for every index in its allocation."""
+    written = recount.allocation(found)
+    if written is None:
+        return found
+    for gpus in written["containers"].values():
+        for gpu in gpus:
+            gpu["index"] = 99 - gpu["index"]
+    metadata = found["metadata"]
+    return {**found, "metadata": {**metadata, "annotations": {**metadata["annotations"], recount.KEY: json.dumps(written)}}}
+
+
+class KeysAreUuids(ClusterMachine):
+    @invariant()
+    def every_gpu_is_said_to_be_held_by_the_pod_that_it_is_written_on(self) -> None:
+        if not self.settled:
+            return
+        held = {uuid: uids for uuid, uids in recount.holders(self.api.pods.values()).items()}
+        names = {each["metadata"]["uid"]: f"default/{each['metadata']['name']}" for each in self.api.pods.values()}
+        for node in self.published:
+            for gpu in (read_api.node(self.extender.cluster, node) or {})["gpus"]:
+                assert {gpu["heldBy"]} - {None} == {names[uid] for uid in held.get(gpu["uuid"], ())}
+
+    @invariant()
+    def the_index_in_an_allocation_means_nothing(self) -> None:
+        odd = [renumbered(each) for each in self.api.pods.values()]
+        assert self.started(self.published.values(), odd, self.api).free() == self.rebuilt().free()
+
+    @invariant()
+    def a_pair_has_the_link_that_its_allocation_says(self) -> None:
+        for found in self.api.pods.values():
+            written = recount.allocation(found)
+            if written is not None and recount.asked(found).values() == {2}:
+                sets = [frozenset(gpu["uuid"] for gpu in gpus) for gpus in written["containers"].values()]
+                assert written["worstLink"] in {CABLING[pair] for pair in sets}
+
+
+TestKeysAreUuids = run(KeysAreUuids)
+
+
+def test_a_set_held_for_a_scored_pod_is_the_same_gpus_after_a_reboot():
+    extender = extender_on(cluster().bridges("pairs"))
+    node = Node("pairs", "bridges")
+    extender.prioritize(pod("first").gpus(2))
+    before = extender.gpus_of("pairs")
+    (held,) = extender.cluster.view().held_by_others("").values()
+    extender.cluster.apply_topology(Node("pairs", "bridges", order="backwards").topology())
+    (now,) = extender.cluster.view().held_by_others("").values()
+    after = extender.gpus_of("pairs")
+    assert node.topology() != Node("pairs", "bridges", order="backwards").topology()
+    assert {before[bit] for bit in range(8) if held >> bit & 1} == {after[bit] for bit in range(8) if now >> bit & 1}
+
+
+def test_names_of_nodes_are_no_positions_either():
+    assert set(NODES) == set(KINDS)

@@ -1,0 +1,295 @@
+"""The manifests against each other and against the code, without a cluster; tests/e2e/test_manifests.py applies them to a real API server."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import typer
+import yaml
+from starlette.routing import Route
+
+from extender.app import OpenGate, embedded, make_probe_app
+from extender.cli import app as command_line
+from extender.kube.lease import LEADER_LABEL
+from extender.serving import lease_name
+from extender.settings import Settings
+from extender.snapshot_file import Snapshot
+from tests.builders import cluster, extender_on
+from tests.rights import AGENT, EXTENDER, NAMESPACE, Request
+from topology.api import annotations
+from topology.api.crd import crd
+
+JsonObject = dict[str, Any]
+
+REPOSITORY = Path(__file__).parents[1]
+MANIFESTS = REPOSITORY / "manifests"
+NOT_FOR_KUBECTL = {"kustomization.yaml", "scheduler-config.yaml"}  # the latter is a file of the control plane, no object of the API
+
+
+def documents(name: str) -> list[JsonObject]:
+    return [item for item in yaml.safe_load_all((MANIFESTS / name).read_text(encoding="utf-8")) if item]
+
+
+def applied() -> list[JsonObject]:
+    return [item for path in sorted(MANIFESTS.glob("*.yaml")) if path.name not in NOT_FOR_KUBECTL for item in documents(path.name)]
+
+
+def only(kind: str, name: str) -> JsonObject:
+    (found,) = (item for item in applied() if item["kind"] == kind and item["metadata"]["name"] == name)
+    return found
+
+
+def pod_of(kind: str, name: str) -> JsonObject:
+    spec: JsonObject = only(kind, name)["spec"]["template"]["spec"]
+    return spec
+
+
+def container_of(kind: str, name: str) -> JsonObject:
+    (container,) = pod_of(kind, name)["containers"]
+    found: JsonObject = container
+    return found
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> JsonObject:
+    (configuration,) = documents("scheduler-config.yaml")
+    return configuration
+
+
+# --- files and names ------------------------------------------------------------------------------------------------
+
+
+def test_the_kustomization_lists_every_file_and_no_other() -> None:
+    (kustomization,) = documents("kustomization.yaml")
+    assert sorted(kustomization["resources"]) == sorted({path.name for path in MANIFESTS.glob("*.yaml")} - NOT_FOR_KUBECTL)
+
+
+def test_no_object_is_there_twice_and_every_one_says_what_it_belongs_to() -> None:
+    names = [(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in applied()]
+    assert len(set(names)) == len(names)
+    for item in applied():
+        if item["kind"] != "CustomResourceDefinition":
+            assert item["metadata"]["labels"]["app.kubernetes.io/part-of"] == "linkwise"
+
+
+def test_the_crd_is_the_generated_one() -> None:
+    assert documents("crd.yaml") == [crd()]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Deployment", "linkwise-extender"), ("DaemonSet", "linkwise-agent")])
+def test_workload_account_and_rights_have_one_name(kind: str, name: str) -> None:
+    assert pod_of(kind, name)["serviceAccountName"] == name
+    assert only("ServiceAccount", name)["metadata"]["namespace"] == NAMESPACE
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+    bindings = [item for item in applied() if item["kind"] in ("ClusterRoleBinding", "RoleBinding") and subject in item["subjects"]]
+    assert {item["kind"] for item in bindings} == {"ClusterRoleBinding", "RoleBinding"}
+    for binding in bindings:
+        assert binding["subjects"] == [subject]
+        assert only(binding["roleRef"]["kind"], binding["roleRef"]["name"])["metadata"].get("namespace") == binding["metadata"].get("namespace")
+    template = only(kind, name)["spec"]["template"]["metadata"]["labels"]
+    assert only(kind, name)["spec"]["selector"]["matchLabels"].items() <= template.items()
+
+
+def test_the_policies_speak_of_the_accounts_and_the_keys_that_the_code_has() -> None:
+    text = (MANIFESTS / "admission-policy.yaml").read_text(encoding="utf-8")
+    accounts = set(re.findall(r"system:serviceaccount:([a-z-]+):([a-z-]+)", text))
+    assert accounts == {(NAMESPACE, "linkwise-extender"), (NAMESPACE, "linkwise-agent")}
+    assert set(re.findall(r"linkwise\.dev/[a-z-]+", text)) == set(annotations.WRITTEN)
+    assert {item["spec"]["policyName"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicyBinding"} == {
+        item["metadata"]["name"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicy"
+    }
+    assert all(item["spec"]["failurePolicy"] == "Fail" for item in applied() if item["kind"] == "ValidatingAdmissionPolicy")
+
+
+def test_the_images_are_the_one_that_the_kustomization_renames_in_the_version_of_the_package() -> None:
+    (kustomization,) = documents("kustomization.yaml")
+    assert kustomization["images"] == [{"name": "linkwise", "newName": "linkwise", "newTag": version("linkwise")}]
+    for kind, name in (("Deployment", "linkwise-extender"), ("DaemonSet", "linkwise-agent")):
+        assert container_of(kind, name)["image"] == f"linkwise:{version('linkwise')}"
+
+
+# --- kube-scheduler and the extender --------------------------------------------------------------------------------
+
+
+def test_kube_scheduler_calls_the_address_of_the_service(scheduler: JsonObject) -> None:
+    service = only("Service", "linkwise-extender")["spec"]
+    (extender,) = scheduler["extenders"]
+    (port,) = service["ports"]
+    assert urlsplit(extender["urlPrefix"]).netloc == f"{service['clusterIP']}:{port['port']}"
+    (target,) = (each for each in container_of("Deployment", "linkwise-extender")["ports"] if each["name"] == port["targetPort"])
+    assert f"--port={target['containerPort']}" in container_of("Deployment", "linkwise-extender")["args"]
+
+
+def test_its_verbs_are_the_routes_of_the_app(scheduler: JsonObject) -> None:
+    app, _, _ = embedded(Snapshot(), Settings())
+    posts = {route.path for route in app.routes if isinstance(route, Route) and "POST" in (route.methods or ())}
+    (extender,) = scheduler["extenders"]
+    assert {f"/{value}" for key, value in extender.items() if key.endswith("Verb")} == posts
+    assert urlsplit(extender["urlPrefix"]).path == ""
+
+
+def test_a_gpu_pod_never_gets_past_the_extender(scheduler: JsonObject) -> None:
+    (extender,) = scheduler["extenders"]
+    assert extender["ignorable"] is False
+    assert extender["nodeCacheCapable"] is True
+    assert {entry["name"] for entry in extender["managedResources"]} == {annotations.WHOLE_GPU, annotations.GPU_MEMORY, annotations.GPUSHARE_MEMORY}
+    assert not any(entry["ignoredByScheduler"] for entry in extender["managedResources"])
+    # kube-scheduler waits longer than the extender waits for the API server.
+    assert float(extender["httpTimeout"].removesuffix("s")) > Settings().bind_timeout_s + Settings().bind_grace_s
+
+
+def test_the_default_profile_is_untouched_and_ours_looks_at_every_node(scheduler: JsonObject) -> None:
+    default, ours = scheduler["profiles"]
+    assert default == {"schedulerName": "default-scheduler"}
+    assert (ours["schedulerName"], ours["percentageOfNodesToScore"]) == ("linkwise", 100)
+    disabled = [entry["name"] for entry in ours["plugins"]["score"]["disabled"]]
+    assert disabled == ["NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality"]
+    assert "percentageOfNodesToScore" not in scheduler, "for all profiles it would cost kube-scheduler most of its speed"
+
+
+def test_the_service_selects_the_leader_among_the_replicas() -> None:
+    deployment = only("Deployment", "linkwise-extender")["spec"]
+    assert only("Service", "linkwise-extender")["spec"]["selector"] == {**deployment["selector"]["matchLabels"], LEADER_LABEL: "true"}
+    assert LEADER_LABEL not in deployment["template"]["metadata"]["labels"], "the leader puts it there"
+    assert deployment["replicas"] == 2
+    assert only("PodDisruptionBudget", "linkwise-extender")["spec"]["selector"] == deployment["selector"]
+    for kind, name in (("Deployment", "linkwise-extender"), ("DaemonSet", "linkwise-agent")):
+        assert only("NetworkPolicy", name)["spec"]["podSelector"] == only(kind, name)["spec"]["selector"]
+
+
+def test_the_probes_ask_for_what_the_probe_port_serves() -> None:
+    container = container_of("Deployment", "linkwise-extender")
+    extender = extender_on(cluster())
+    served = {route.path for route in make_probe_app(extender.verbs, extender.metrics, OpenGate()).routes if isinstance(route, Route)}
+    (port,) = (each["containerPort"] for each in container["ports"] if each["name"] == "probes")
+    assert f"--probe-port={port}" in container["args"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["path"] in served
+        assert container[probe]["httpGet"]["port"] == "probes"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Deployment", "linkwise-extender"), ("DaemonSet", "linkwise-agent")])
+def test_the_command_line_takes_the_arguments_of_the_container(kind: str, name: str) -> None:
+    command, *options = (re.sub(r"\$\(\w+\)", "node-a", argument) for argument in container_of(kind, name)["args"])
+    group = typer.main.get_command(command_line)
+    with typer.Context(group) as context:
+        known = group.get_command(context, command)  # type: ignore[attr-defined]  # a group has commands
+        assert known is not None
+        known.make_context(command, options)  # raises on an unknown option or value
+
+
+def test_the_options_for_tls_that_are_commented_out_exist() -> None:
+    text = (MANIFESTS / "deployment.yaml").read_text(encoding="utf-8")
+    options = re.findall(r"# - (--[a-z-]+)=", text)
+    group = typer.main.get_command(command_line)
+    with typer.Context(group) as context:
+        known = group.get_command(context, "serve")  # type: ignore[attr-defined]  # as above
+        assert known is not None
+        assert set(options) == {"--tls-cert", "--tls-key", "--client-ca"} <= {name for option in known.params for name in option.opts}
+
+
+def test_a_replica_finds_lease_and_pod_by_the_downward_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"] for variable in container_of("Deployment", "linkwise-extender")["env"]}
+    values = {"metadata.name": "linkwise-extender-abc", "metadata.namespace": NAMESPACE}
+    for name, field in fields.items():
+        monkeypatch.setenv(name, values[field])
+    lease = lease_name(Settings())
+    assert (lease.namespace, lease.pod) == (NAMESPACE, "linkwise-extender-abc")
+    assert lease.name in [name for rule in only("Role", "linkwise-extender")["rules"] for name in rule.get("resourceNames", [])]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Deployment", "linkwise-extender"), ("DaemonSet", "linkwise-agent")])
+def test_no_container_has_more_of_the_node_than_it_needs(kind: str, name: str) -> None:
+    pod, container = pod_of(kind, name), container_of(kind, name)
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    mounted = [volume["hostPath"]["path"] for volume in pod.get("volumes", [])]
+    assert mounted == ([] if kind == "Deployment" else ["/var/lib/kubelet/pod-resources"])
+    assert all(mount["readOnly"] for mount in container.get("volumeMounts", []))
+
+
+# --- rights ---------------------------------------------------------------------------------------------------------
+
+
+# `linkwise snapshot` lists as whoever runs it, not as the extender.
+NOT_THE_EXTENDER = {"extender/kube/lists.py"}
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One verb on one resource, everywhere or in one namespace, of all objects or of one."""
+
+    verb: str
+    resource: str
+    namespace: str | None
+    name: str | None
+
+    def covers(self, request: Request) -> bool:
+        return (
+            (self.verb, self.resource) == (request.verb, request.resource)
+            and self.namespace in (None, request.namespace)
+            and self.name in (None, request.name)
+        )
+
+
+def grants(account: str) -> Iterator[Grant]:
+    for binding in applied():
+        if binding["kind"] in ("ClusterRoleBinding", "RoleBinding") and binding["subjects"][0]["name"] == account:
+            for rule in only(binding["roleRef"]["kind"], binding["roleRef"]["name"])["rules"]:
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        for verb in rule["verbs"]:
+                            for name in rule.get("resourceNames", [None]):
+                                yield Grant(verb, f"{group}/{resource}", binding["metadata"].get("namespace"), name)
+
+
+@pytest.mark.parametrize(("account", "requests"), [("linkwise-extender", EXTENDER), ("linkwise-agent", AGENT)])
+def test_each_account_may_do_what_its_code_asks_for_and_nothing_else(account: str, requests: tuple[Request, ...]) -> None:
+    granted = list(grants(account))
+    assert [request for request in requests if not any(grant.covers(request) for grant in granted)] == []
+    assert [grant for grant in granted if not any(grant.covers(request) for request in requests)] == []
+
+
+def test_the_table_of_requests_is_that_of_the_code() -> None:
+    files = [path for path in (REPOSITORY / "extender").rglob("*.py") if str(path.relative_to(REPOSITORY)) not in NOT_THE_EXTENDER]
+    asked = {
+        (str(path.relative_to(REPOSITORY)), method)
+        for path in files
+        for method in re.findall(r'"(GET|POST|PUT|PATCH|DELETE)", (?!path, response)', path.read_text(encoding="utf-8"))
+    }
+    assert asked == {(request.file, request.method) for request in EXTENDER}
+
+
+@pytest.mark.parametrize("account", ["linkwise-extender", "linkwise-agent"])
+def test_no_account_may_read_secrets_or_act_as_somebody_else(account: str) -> None:
+    granted = list(grants(account))
+    assert not any("*" in (grant.verb, *grant.resource.split("/")) for grant in granted)
+    assert not {grant.resource for grant in granted} & {"/secrets", "/configmaps", "/serviceaccounts/token", "/pods/exec"}
+    assert not {grant.verb for grant in granted} & {"impersonate", "escalate", "bind", "delete", "deletecollection"}
+
+
+# --- image ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_image_is_built_from_files_that_exist_and_that_the_build_may_see() -> None:
+    lines = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    let_in = {line.removeprefix("!") for line in (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines() if line.startswith("!")}
+    copied = {word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]}
+    assert copied
+    for path in copied:
+        assert (REPOSITORY / path).exists(), path
+        assert path.split("/")[0] in let_in, path
+
+
+def test_the_image_runs_without_root_and_without_what_built_it() -> None:
+    _, final = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8").split("\n\n\n")
+    assert "USER 65532:65532" in final
+    assert pod_of("Deployment", "linkwise-extender")["securityContext"]["runAsUser"] == 65532
+    assert "pip" not in final
+    assert final.count("COPY") == 1

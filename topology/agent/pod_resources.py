@@ -1,0 +1,120 @@
+"""Asks kubelet which container holds which device: PodResources v1, gRPC over a unix socket on the node.
+
+Called by `holders`, every few seconds. One question, `List`; what the device ids mean is `holders`' business. kubelet answers 100 calls a second with
+bursts of ten, all its clients together, and refuses more with ResourceExhausted: such a call is repeated.
+
+The messages are declared here and built when the module is loaded: no generated code, no compiler. Source of names and numbers:
+k8s.io/kubelet/pkg/apis/podresources/v1/api.proto, Kubernetes 1.36, the part that is read; unknown fields are skipped, as protobuf does.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from topology.errors import InternalError, LinkwiseError
+
+_Field = descriptor_pb2.FieldDescriptorProto
+
+_METHOD: Final = "/v1.PodResourcesLister/List"
+# Message -> (field, number, type; a message's name for a message), all repeated but the names.
+_MESSAGES: Final = {
+    "ListPodResourcesRequest": (),
+    "ListPodResourcesResponse": (("pod_resources", 1, "PodResources"),),
+    "PodResources": (("name", 1, ""), ("namespace", 2, ""), ("containers", 3, "ContainerResources")),
+    "ContainerResources": (("name", 1, ""), ("devices", 2, "ContainerDevices")),
+    "ContainerDevices": (("resource_name", 1, ""), ("device_ids", 2, "repeated string")),
+}
+
+_MOST_BYTES: Final = 16 * 1024 * 1024  # kubelet's own limit for its clients
+_TIMEOUT_S: Final = 3.0  # kubelet answers from memory
+_PAUSES_S: Final = (0.05, 0.2, 0.5)  # between the tries of a refused call; kubelet grants a call every 10 ms
+
+
+class PodResourcesError(LinkwiseError):
+    """kubelet did not tell; ``absent``: there is no socket to ask at."""
+
+    def __init__(self, message: str, *, absent: bool = False) -> None:
+        super().__init__(message)
+        self.absent = absent
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """One device of one container, as kubelet names them; pods are named without their UID."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    device: str
+
+
+def list_claims(socket: Path, sleep: Callable[[float], None] = time.sleep) -> frozenset[Claim]:
+    """Return every device that kubelet has given to a container; raises PodResourcesError with a sentence.
+
+    kubelet lists a resource of a container once per NUMA node; here they are joined.
+    """
+    if not socket.exists():
+        raise PodResourcesError(f"kubelet's socket {socket} does not exist; is its directory mounted here?", absent=True)
+    for pause in (*_PAUSES_S, None):
+        try:
+            return _ask(socket)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or pause is None:
+                raise _failed(socket, error) from error
+        sleep(pause)
+    raise InternalError("the last try neither returned nor raised")
+
+
+def _failed(socket: Path, error: grpc.RpcError) -> PodResourcesError:
+    return PodResourcesError(f"kubelet does not answer PodResources List at {socket}: {error.code().name}, {error.details() or 'no message'}")
+
+
+def _ask(socket: Path) -> frozenset[Claim]:
+    # A channel a call: kubelet makes a new socket whenever it starts, and a unix socket costs nothing to open. Without an authority of its own gRPC
+    # sends the path as one, which servers may refuse.
+    options = [("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
+    with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
+        call = channel.unary_unary(_METHOD, request_serializer=_serialized, response_deserializer=_RESPONSE.FromString)
+        return frozenset(_claims(call(_REQUEST(), timeout=_TIMEOUT_S)))
+
+
+def _serialized(message: Any) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+def _claims(response: Any) -> Iterator[Claim]:
+    for pod in response.pod_resources:
+        for container in pod.containers:
+            for entry in container.devices:
+                for device in entry.device_ids:
+                    yield Claim(pod.namespace, pod.name, container.name, entry.resource_name, device)
+
+
+def _message_classes() -> dict[str, Any]:
+    """Return the class of each message; a pool of our own, since others in the process may know the same names."""
+    file = descriptor_pb2.FileDescriptorProto(name="podresources_v1.proto", package="v1", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind in fields:
+            is_text = kind in ("", "repeated string")
+            message.field.add(
+                name=field,
+                number=number,
+                label=_Field.LABEL_OPTIONAL if kind == "" else _Field.LABEL_REPEATED,
+                type=_Field.TYPE_STRING if is_text else _Field.TYPE_MESSAGE,
+                type_name=None if is_text else f".v1.{kind}",
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}")) for name in _MESSAGES}
+
+
+_CLASSES: Final = _message_classes()
+_REQUEST: Final = _CLASSES["ListPodResourcesRequest"]
+_RESPONSE: Final = _CLASSES["ListPodResourcesResponse"]
