@@ -28,7 +28,7 @@ from extender.reasons import Refusal
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster
 from extender.verbs import Clocks, Verbs
-from topology.errors import CallError
+from topology.errors import ApiServerError, CallError
 
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
@@ -129,6 +129,8 @@ class _Calls:
             return _json(await answer(await self._body(request))), "answered"
         except CallError as error:
             return _json(error_answer(str(error)), status=400), "no call"
+        except ApiServerError as error:
+            return _json(error_answer(str(error))), "no api server"
         except Exception:  # noqa: BLE001 - whatever the bug, kube-scheduler gets an answer that it understands
             _log.exception("call failed, please report", **{log_keys.VERB: verb})
             sentence = f"Linkwise could not answer this {verb} call because of a bug of its own; its log says more"
@@ -202,7 +204,10 @@ def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder) -> None:
 
     @app.get("/api/v1/pods/{namespace}/{name}/decision")
     async def decision(namespace: str, name: str) -> Response:
-        found = await read_api.decision(verbs, binder, namespace, name)
+        try:
+            found = await read_api.decision(verbs, binder, namespace, name)
+        except ApiServerError as error:
+            return _json(error_answer(str(error)), status=503)
         return _found(found, f"no decision about pod {namespace}/{name} is kept, and no such pod is known")
 
 

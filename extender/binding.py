@@ -21,6 +21,7 @@ from extender.protocol import BindCall, Binder, Binding, BindResult, BindVerdict
 from extender.reasons import full_sentence
 from extender.settings import Settings
 from topology.api import AllocatedGpu, Allocation
+from topology.errors import ApiServerError
 
 _log = structlog.get_logger()
 
@@ -52,7 +53,7 @@ class Bindings:
             await asyncio.wait([self._in_hand[call.uid]])
         with self._alone(call.uid):
             if call.uid in self._deadlines:
-                await self._resolve(call.uid)
+                await self._resolve_if_answered(call.uid)
             return self._already(call) or await self._decide_and_post(call, demand)
 
     @contextmanager
@@ -131,12 +132,24 @@ class Bindings:
         log.warning("binding without an answer", **{log_keys.REASON: result.message})
         return f"binding pod {call.pod} to node {call.node} got no answer ({result.message}); its GPUs stay promised until the pod tells"
 
+    def any_may_take_effect(self) -> bool:
+        """Tell whether the API server may still be working on a POST of ours that had no answer."""
+        now = self._clock()
+        return any(deadline > now for deadline in self._deadlines.values())
+
     async def resolve_open(self) -> None:
         """Ask after every promise whose POST had no answer; called every second or so."""
         for uid in tuple(self._deadlines):
             if uid not in self._in_hand:
                 with self._alone(uid):
-                    await self._resolve(uid)
+                    await self._resolve_if_answered(uid)
+
+    async def _resolve_if_answered(self, uid: str) -> None:
+        """Resolve a promise; where nobody answers, it stands until the next time."""
+        try:
+            await self._resolve(uid)
+        except ApiServerError as error:
+            _log.warning("nobody tells what became of a promise", **{log_keys.UID: uid, log_keys.REASON: str(error)})
 
     async def _resolve(self, uid: str) -> None:
         """Read a pod whose POST had no answer, and confirm or forget its promise where that can be told."""

@@ -3,18 +3,23 @@
 Called by `linkwise serve` and `linkwise demo`. Binds the socket itself, so that port 0 works and the address is announced only when calls are taken.
 """
 
+import asyncio
 import contextlib
+import signal
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
 
 from topology.errors import InputError
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,21 @@ def server(app: FastAPI, announce: Callable[[str], None], url: str, tls: Tls | N
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             announce(url)
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """End on a signal and return: uvicorn would raise it once more, and nothing that comes after the server (giving up the lease) would run."""
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
+            loop = asyncio.get_running_loop()
+            for number in _ENDING:
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+            try:
+                yield
+            finally:
+                for number in _ENDING:
+                    loop.remove_signal_handler(number)
 
     # kube-scheduler keeps its connections: close idle ones later than its 90 seconds, or its next call meets a reset.
     config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning", timeout_keep_alive=120, **_tls_options(tls))

@@ -9,7 +9,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ _log = structlog.get_logger()
 _ROUND_S: Final = 0.2
 _WAKE_EVERY_S: Final = 1.0
 _STALE_EVERY_S: Final = 2.0
+_AGAIN_AFTER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,15 @@ class Gate:
         unready = self.unready()
         if unready:
             return Closed(unready, close_connection=True)
-        if not self._leadership.leads:
-            return Closed("this replica does not lead; the Service reaches the one that does", close_connection=True)
         age = max(reflector.age_s for reflector in self._reflectors)
+        leads = self._leadership.leads
         if age > self._settings.most_state_age_s:
-            return Closed(
-                f"the state is {age:.0f} s old, because the API server does not answer; up to {self._settings.most_state_age_s:g} s are allowed"
-            )
+            allowed = f"up to {self._settings.most_state_age_s:g} s are allowed"
+            return Closed(f"the state is {age:.0f} s old, because the API server does not answer; {allowed}", close_connection=not leads)
+        if not leads:
+            trouble = self._leadership.trouble
+            why = f"its lease could not be renewed ({trouble})" if trouble else "the Service reaches the one that does"
+            return Closed(f"this replica does not lead; {why}", close_connection=True)
         return None
 
     def unready(self) -> str:
@@ -95,6 +98,8 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
 
         async def list_afresh() -> None:
             await asyncio.gather(*(reflector.list_afresh() for reflector in reflectors))
+            # Not only in the next round: what is listed may be old already, and calls are answered from now on.
+            cluster.close_stale(datetime.now(UTC), settings.stale_after_s)
 
         leadership = Leadership(client, lease_name(settings), list_afresh, time.monotonic)
         events = KubeEvents(client, "linkwise", lambda: leadership.leads)
@@ -103,14 +108,26 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         gate = Gate(reflectors, leadership, settings)
         app = make_app(verbs, binder, metrics, settings, gate)
         rounds = _Rounds(client, verbs, leadership, settings)
-        tasks = [asyncio.create_task(run) for run in (*(reflector.run() for reflector in reflectors), leadership.run(), events.run(), rounds.run())]
+        runs = (*(reflector.run for reflector in reflectors), leadership.run, events.run, rounds.run)
+        tasks = [asyncio.create_task(_kept_running(run)) for run in runs]
         try:
             await _serve(app, make_probe_app(verbs, metrics, gate), address, announce)
         finally:
-            await leadership.release()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if not verbs.bindings.any_may_take_effect():  # else nobody may lead before the Lease has run out
+                await leadership.release()
+
+
+async def _kept_running(run: Callable[[], Awaitable[None]]) -> None:
+    """Run for ever: an error that nobody thought of must not end one of the tasks while the others go on as if nothing had happened."""
+    while True:
+        try:
+            await run()
+        except Exception:  # noqa: BLE001 - whatever it is, it is logged and the task starts again
+            _log.exception("a task failed and is started again, please report")
+        await asyncio.sleep(_AGAIN_AFTER_S)
 
 
 async def _serve(app: FastAPI, probes: FastAPI, address: Address, announce: Callable[[str], None]) -> None:
@@ -147,6 +164,7 @@ class _Rounds:
         self._settings = settings
         self._seen = -1
         self._woke_at = 0.0
+        self._absent: set[str] = set()  # nodes that cannot be touched, until another one could
         self._stale_at = 0.0
 
     async def run(self) -> None:
@@ -166,7 +184,7 @@ class _Rounds:
         if view.generation == self._seen or not self._leadership.leads or now - self._woke_at < _WAKE_EVERY_S:
             return
         self._seen = view.generation
-        node = self._verbs.waiting.node_that_may_help(view)
+        node = self._verbs.waiting.node_that_may_help(view, self._absent)
         if node is None:
             return
         self._woke_at = now
@@ -175,6 +193,9 @@ class _Rounds:
             await self._client.raw("PATCH", f"/api/v1/nodes/{quote(node, safe='')}", body=Body(patch, MERGE_PATCH), timeout_s=5.0)
         except (NoAnswerError, ApiRefusedError) as error:
             self._seen = -1  # again in the next round
+            if isinstance(error, ApiRefusedError) and error.status == 404:
+                self._absent.add(node)  # its GPUTopology has outlived it for a while
             _log.warning("waiting pods not woken", **{log_keys.NODE: node, log_keys.REASON: str(error)})
         else:
+            self._absent.clear()
             self._verbs.waiting.woken(view.generation)

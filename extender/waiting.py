@@ -5,6 +5,7 @@ the refused pods here, and `serving` asks after every change whether one of them
 wakes all of them. Bounded: with more waiting pods than this, the oldest are woken with the others all the same.
 """
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,16 +42,16 @@ class WaitingPods:
         """Forget a pod that has somewhere to go."""
         self._pods.pop(uid, None)
 
-    def node_that_may_help(self, view: View) -> str | None:
-        """Return a node that has changed since a waiting pod was refused and can take it now, None where there is none."""
+    def node_that_may_help(self, view: View, besides: AbstractSet[str] = frozenset()) -> str | None:
+        """Return a node that has changed since a waiting pod was refused and can take it now, None where there is none besides those named."""
         oldest: dict[Shape, int] = {}
         for waiting in self._pods.values():
             oldest[waiting.shape] = min(oldest.get(waiting.shape, waiting.generation), waiting.generation)
         for shape, generation in oldest.items():
             fits = self._placement.fits(shape, view).code == Refusal.FITS
-            helpful = np.nonzero(fits & (view.row_generation > generation))[0]
-            if len(helpful):
-                return view.names[int(helpful[0])]
+            for row in np.nonzero(fits & (view.row_generation > generation))[0].tolist():
+                if view.names[row] not in besides:
+                    return view.names[row]
         return None
 
     def woken(self, generation: int) -> None:

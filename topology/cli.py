@@ -146,23 +146,37 @@ def agent(
     ] = None,
     timeout: Annotated[float, typer.Option(envvar="LINKWISE_AGENT_TIMEOUT_S", help="Seconds that one call of nvidia-smi may take.", min=0.1)] = 20.0,
     sysfs_root: Annotated[Path, typer.Option(envvar="LINKWISE_AGENT_SYSFS_ROOT", help="Where sysfs is mounted.")] = Path("/sys"),
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Look once, print and end; goes with --dry-run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the GPUTopology instead of publishing it.")] = False,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(envvar="LINKWISE_AGENT_KUBECONFIG", help="The cluster to publish to; inside a pod its own account is used.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(envvar="LINKWISE_AGENT_CONTEXT", help="Context of the kubeconfig.")] = None,
+    metrics_port: Annotated[
+        int, typer.Option(envvar="LINKWISE_AGENT_METRICS_PORT", help="Serve /metrics and /healthz on this port; 0: do not.", min=0, max=65535)
+    ] = 0,
 ) -> None:
-    """Look at this node's GPUs and print the GPUTopology that it would publish (with --once --dry-run).
+    """Publish this node's GPUs and links as its GPUTopology, until a signal; --once --dry-run prints it instead.
 
-    Exit status 3: the node has no GPU. Exit status 2: nvidia-smi or the driver failed.
+    Exit status of --once: 3 where the node has no GPU, 2 where nvidia-smi or the driver failed. Every pace is a variable LINKWISE_AGENT_…_S.
     """
-    if not (once and dry_run):
-        _stop("this version of the agent only looks and prints; run it with --once --dry-run")
+    if once != dry_run:
+        _stop("--once and --dry-run go together: look once and print; without them the agent runs and publishes")
     if not node_name:
         _stop("the agent does not know its node; give --node-name or set LINKWISE_AGENT_NODE_NAME")
-    from topology.agent import exit_status
+    from topology.agent import agent_settings, exit_status
     from topology.agent import once as look_once
 
     _forgiving_stdout()
     try:
-        typer.echo(look_once(node_name, nvidia_smi, sysfs_root, timeout), nl=False)
+        if once:
+            typer.echo(look_once(node_name, nvidia_smi, sysfs_root, timeout), nl=False)
+            return
+        more = {"kubeconfig": kubeconfig, "context": context, "metrics_port": metrics_port}
+        settings = agent_settings(node_name, nvidia_smi, sysfs_root, timeout, **more)
+        from topology.agent.running import run_agent
+
+        run_agent(settings)
     except LinkwiseError as error:
         typer.echo(f"linkwise: {_printable(str(error))}", err=True)
         raise typer.Exit(exit_status(error)) from error

@@ -1,6 +1,7 @@
 """Every exception that Linkwise raises on purpose, in one tree.
 
     LinkwiseError
+    ├── ApiServerError              the API server gave no answer, or refused
     ├── InputError                  somebody's input is wrong; the message names the thing, the value, the accepted form
     │   ├── NvidiaSmiError          nvidia-smi did not give what was asked for; ``kind`` says which way
     │   ├── TopologyError           a matrix or GPUTopology that cannot describe a node
@@ -19,6 +20,10 @@ from enum import StrEnum
 
 class LinkwiseError(Exception):
     """Anything that Linkwise raises on purpose."""
+
+
+class ApiServerError(LinkwiseError):
+    """The API server gave no answer, or refused; clients of it raise kinds of this."""
 
 
 class InputError(LinkwiseError):

@@ -18,24 +18,27 @@ import orjson
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from yaml import YAMLError
 
-from topology.errors import InputError, LinkwiseError
+from topology.errors import ApiServerError, InputError
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 _CONNECTIONS: Final = 64
 _READ_BUFFER: Final = 2 * 1024 * 1024  # a line may be twice that; etcd holds objects of up to 1.5 MiB
-# A peer that is cut off without a word is given up after 10 + 3 x 5 = 25 s of an idle connection, below the 30 s that a state may be old.
-_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-_UNACKNOWLEDGED_MS: Final = 5000  # the same for bytes that were sent and never acknowledged
+# A peer that is cut off without a word is given up after about 15 s, well below the 30 s that a state may be old: an idle connection is probed after
+# 10 s, and again 5 s later; what was sent may stay without acknowledgement for 5 s. Where the last is set it decides, not the number of probes.
+_TCP: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 5000}
+# The last: a token that cannot be read.
+_NO_ANSWER: Final = (aiohttp.ClientError, TimeoutError, OSError, ConfigException)
 
 
-class NoAnswerError(LinkwiseError):
+class NoAnswerError(ApiServerError):
     """The API server gave no answer: refused, reset, timed out. What was sent may have taken effect."""
 
 
-class ApiRefusedError(LinkwiseError):
+class ApiRefusedError(ApiServerError):
     """The API server answered with an error status; ``reason`` is the Status object's, for example `AlreadyExists`."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -78,9 +81,10 @@ class KubeClient:
             else:
                 file = None if kubeconfig is None else str(kubeconfig)
                 await load_kube_config(file, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]  # as above
-        except (ConfigException, OSError) as error:
+            return KubeClient(configuration)
+        # What a damaged file makes of the client differs by the damage: its own error, YAML's, a missing key, a certificate that is none.
+        except (ConfigException, YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{where} cannot be used: {error}; accepted: --kubeconfig FILE, or a pod with a service account") from error
-        return KubeClient(configuration)
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,18 +106,19 @@ class KubeClient:
 
     async def raw(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Body | None = None, timeout_s: float = 30.0) -> bytes:
         """Send one request and return the bytes of the answer; raises as `request` does."""
-        data: bytes | AsyncIterator[bytes] | None = None if body is None else orjson.dumps(body.value)
-        headers = await self._headers(body)
+        content = None if body is None else orjson.dumps(body.value)
+        data: bytes | AsyncIterator[bytes] | None = content
         timeout = aiohttp.ClientTimeout(total=timeout_s)
-        if body is not None and body.may_leave is not None and isinstance(data, bytes):
-            headers["Content-Length"] = str(len(data))
-            data = _leaving(data, body.may_leave)
         try:
+            headers = await self._headers(body)
+            if body is not None and body.may_leave is not None and content is not None:
+                headers["Content-Length"] = str(len(content))
+                data = _leaving(content, body.may_leave)
             async with self._session.request(
                 method, self._host + path, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 answer = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _NO_ANSWER as error:
             raise NoAnswerError(f"{method} {path}: {_why(error)}") from error
         _check(method, path, response.status, answer)
         return answer
@@ -133,7 +138,7 @@ class KubeClient:
                 if response.status >= 300:
                     _check("GET", path, response.status, await response.read())
                 yield _lines(response.content)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _NO_ANSWER as error:
             raise NoAnswerError(f"watch {path}: {_why(error)}") from error
 
     async def _headers(self, body: Body | None) -> dict[str, str]:
@@ -156,8 +161,7 @@ def _socket(address: tuple[Any, ...]) -> socket.socket:
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    options = {**_KEEP_ALIVE, "TCP_USER_TIMEOUT": _UNACKNOWLEDGED_MS}
-    for name, value in options.items():
+    for name, value in _TCP.items():
         if hasattr(socket, name):  # Linux has them all
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made

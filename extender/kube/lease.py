@@ -118,6 +118,7 @@ class Leadership:
         if not self._holds:
             self._stand_down()  # also after a long stop of the process: what it knew is old, whoever led meanwhile
         current = await self._read()
+        self._look(current)
         if current is None:
             if self._is_free(None):
                 await self._write("POST", self._lease.path.rsplit("/", 1)[0], self._fresh(), before)
@@ -166,19 +167,22 @@ class Leadership:
         current.setdefault("spec", {})
         return current
 
-    def _is_free(self, current: JsonObject | None) -> bool:
-        """Tell whether nobody holds the Lease: none has ever been, it was given up, or it has not changed for its duration as this process saw it.
-
-        One that somebody deleted counts as changed: its holder believes in it until it would have run out.
-        """
-        if current is None:
-            if self._holds or self._seen is None:
-                return True
-            version, spec = "", {}
-        else:
-            version, spec = current["metadata"]["resourceVersion"], current["spec"]
+    def _look(self, current: JsonObject | None) -> None:
+        """Note since when the Lease has been as it is; one that was deleted has changed."""
+        version = "" if current is None else str(current["metadata"]["resourceVersion"])
+        if self._seen is None and current is None:
+            return
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, self._clock())
+
+    def _is_free(self, current: JsonObject | None) -> bool:
+        """Tell whether nobody holds the Lease: there has never been one, it was given up, or it has not changed for its duration as this process saw it.
+
+        The holder of one that somebody deleted believes in it until it would have run out.
+        """
+        if self._seen is None or (current is None and self._holds):
+            return True
+        spec = {} if current is None else current["spec"]
         if current is not None and not spec.get("holderIdentity"):
             return True
         return self._clock() - self._seen[1] > float(spec.get("leaseDurationSeconds") or self._lease.duration_s)

@@ -135,7 +135,7 @@ def test_the_official_client_works_through_the_proxy(control_plane: ControlPlane
 
 
 def test_a_delayed_call_arrives_although_its_caller_has_given_up(live: LiveCluster, caller: Caller, fault_proxy: FaultProxy) -> None:
-    rule = fault_proxy.delay(1.0, "POST", "/configmaps$", times=1)
+    rule = fault_proxy.delay(2.0, "POST", "/configmaps$", times=1)
     with pytest.raises(TimeoutError):
         caller.create("late", timeout=0.2)
     rule.wait_hit()
@@ -206,14 +206,14 @@ def test_a_watch_hears_of_a_change_at_once(live: LiveCluster, watch: Watch) -> N
 def test_held_watch_events_come_late_and_in_order_and_other_calls_do_not(
     live: LiveCluster, caller: Caller, fault_proxy: FaultProxy, watch: Watch
 ) -> None:
-    fault_proxy.hold_watch_events(1.0, "/configmaps$")
+    fault_proxy.hold_watch_events(2.0, "/configmaps$")
     started = time.monotonic()
     live.api.create(config_map("a"))
     live.api.create(config_map("b"))
     assert len(caller.send("GET", PATH)[1]["items"]) >= 2
     assert watch.names() == []
     wait_until(lambda: watch.names() == ["a", "b"], 5, "the watch has heard of both")
-    assert all(moment - started >= 1.0 for moment, _ in watch.heard)
+    assert all(moment - started >= 2.0 for moment, _ in watch.heard)
 
 
 def test_watch_events_held_without_end_come_when_the_rule_is_removed(live: LiveCluster, fault_proxy: FaultProxy, watch: Watch) -> None:

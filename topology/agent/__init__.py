@@ -12,8 +12,12 @@
 A GPUTopology without GPUs does not exist, so the latter two print none. What is found carries its source: `spec.source` says whether the links come
 from nvidia-smi or from the kernel's PCIe tree, and the conditions `DriverReady`, `LinksKnown` and `GPUsHealthy` say the same to people.
 
-This package alone in `topology` may talk to Kubernetes. Writing the object to a cluster, asking kubelet who holds which GPU (`holdersObserved`) and
-the device plugin belong here and are not built yet; a dry run needs none of them.
+The running agent, `linkwise agent` without --once, is `running.run_agent`; it alone needs the Kubernetes client and gRPC, so it is imported by name:
+
+    running  ->  prober (probe's `look`, again and again)  and  holders -> pod_resources (kubelet: who holds what)
+                   -> wanted (recall: what an earlier look knew; publication; a failing driver) -> publish (api_server, changes) with metrics and said
+
+This package alone in `topology` may talk to Kubernetes. The device plugin belongs here and is not built yet.
 """
 
 from collections.abc import Callable
@@ -26,7 +30,7 @@ from topology.agent.publication import as_yaml
 from topology.agent.settings import SYSFS_ROOT, TIMEOUT_S, AgentSettings, agent_settings
 from topology.errors import LinkwiseError, NvidiaSmiError, NvidiaSmiFailure
 
-__all__ = ["FAILED", "NO_GPUS", "SYSFS_ROOT", "TIMEOUT_S", "AgentSettings", "as_yaml", "exit_status", "once", "probe"]
+__all__ = ["FAILED", "NO_GPUS", "SYSFS_ROOT", "TIMEOUT_S", "AgentSettings", "agent_settings", "as_yaml", "exit_status", "once", "probe"]
 
 FAILED: Final = 2
 NO_GPUS: Final = 3

@@ -98,7 +98,7 @@ class ApiServer:
             data = None if body is None else json.dumps(body.value).encode()
             response = self._pool.request(method, url, body=data, headers=headers, timeout=_TIMEOUT_S, retries=False, redirect=False)
         except (HTTPError, OSError, ConfigException) as error:  # the latter two: a token that cannot be read
-            raise NoAnswerError(f"{method} {path}: {_why(error)}") from error
+            raise NoAnswerError(f"{method} {path}: {str(error) or type(error).__name__}") from error
         answer = _decoded(response.data)
         if response.status >= 300 or answer is None:
             message = (answer or {}).get("message") or response.data[:200].decode(errors="replace").strip() or "no message"
@@ -126,10 +126,3 @@ def _decoded(data: bytes) -> JsonObject | None:
     except ValueError:
         return None
     return answer if isinstance(answer, dict) else None
-
-
-def _why(error: Exception) -> str:
-    """Return the cause without the addresses of Python objects, so that the same trouble always reads the same."""
-    cause = getattr(error, "reason", None) or error
-    text = str(cause)
-    return text.rpartition("object at 0x")[2].partition(": ")[2] or text if "object at 0x" in text else text or type(error).__name__

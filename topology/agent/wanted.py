@@ -67,12 +67,13 @@ def _unready(topology: GPUTopology, error: LinkwiseError, now: datetime) -> GPUT
     return topology.model_copy(update={"status": status})
 
 
-def with_holders(topology: GPUTopology, observation: Observation) -> GPUTopology:
-    """Return the topology with who holds what; a GPU is free when it is healthy and nobody holds it."""
+def with_holders(topology: GPUTopology, observation: Observation, now: datetime) -> GPUTopology:
+    """Return the topology with who holds what at that time; a GPU is free when it is healthy and nobody holds it."""
     status = topology.status
     gpus = tuple(gpu.model_copy(update={"holders": observation.holders.get(gpu.uuid, ())}) for gpu in status.gpus)
     others = [condition for condition in status.conditions if condition.type != HOLDERS_OBSERVED]
     changed = {
+        "observed_at": now.replace(microsecond=0),
         "gpus": gpus,
         "holders_observed": observation.observed,
         "conditions": (*others, observation.condition),
@@ -81,15 +82,16 @@ def with_holders(topology: GPUTopology, observation: Observation) -> GPUTopology
     return topology.model_copy(update={"status": status.model_copy(update=changed)})
 
 
-def with_transitions(topology: GPUTopology, earlier: GPUTopology | None, now: datetime) -> GPUTopology:
-    """Return the topology with the time of each condition's last change: that of ``earlier`` where the status is the same, else now."""
+def with_transitions(topology: GPUTopology, earlier: GPUTopology | None) -> GPUTopology:
+    """Return the topology with the time of each condition's last change: that of ``earlier`` where the status is the same, else that of observation."""
     before = {condition.type: condition for condition in (earlier.status.conditions if earlier is not None else ())}
-    conditions = tuple(_with_transition(condition, before.get(condition.type), now) for condition in topology.status.conditions)
-    return topology.model_copy(update={"status": topology.status.model_copy(update={"conditions": conditions})})
-
-
-def _with_transition(condition: Condition, before: Condition | None, now: datetime) -> Condition:
-    same = before is not None and before.status == condition.status and before.last_transition_time is not None
-    return condition.model_copy(
-        update={"last_transition_time": before.last_transition_time if before is not None and same else now.replace(microsecond=0)}
+    status = topology.status
+    conditions = tuple(
+        condition.model_copy(update={"last_transition_time": _since(condition, before.get(condition.type)) or status.observed_at})
+        for condition in status.conditions
     )
+    return topology.model_copy(update={"status": status.model_copy(update={"conditions": conditions})})
+
+
+def _since(condition: Condition, before: Condition | None) -> datetime | None:
+    return before.last_transition_time if before is not None and before.status == condition.status else None

@@ -168,7 +168,7 @@ def _without_half_code(placed: dict[int, Piece], row: Row) -> dict[int, Piece]:
     return {k: piece for k, piece in placed.items() if k != last} if is_half else placed
 
 
-# Positions of the affinity columns among the tab cells behind the last code, by the number of header. The tool prints GPU NUMA ID behind two tabs,
+# Positions of the affinity columns among the tab cells behind the last code, by the number of columns. The tool prints GPU NUMA ID behind two tabs,
 # some 535 drivers NUMA Affinity as well; hand-made tables have one tab everywhere.
 _TAIL_POSITIONS: Final = {1: ((0,),), 2: ((0, 1), (0, 2)), 3: ((0, 1, 3), (0, 2, 4), (0, 1, 2))}
 

@@ -4,7 +4,7 @@ One table turns the tool's sentences into an `NvidiaSmiFailure`, one turns its e
 `failure_in` when they find nothing to read; the agent's probe asks it with the exit code at hand. A sentence weighs more than the exit code, since
 255 stands for "other". Lines inside a good answer (a lost GPU between two good ones) are the readers' business, and they use the same table.
 
-Sources: sentences as printed by drivers 340 to 610, collected from public bug reports; exit codes from "RETURN VALUE" of the nvidia-smi manual page
+Sources: sentences as public bug reports quote them, of drivers from 340 to 610; exit codes from "RETURN VALUE" of the nvidia-smi manual page
 and from the shells. A new sentence goes into `_SENTENCES`, the more telling one first.
 """
 
@@ -70,7 +70,7 @@ _SENTENCES: Final = (
         r"command line argument must be used in conjunction|invalid combination of input arguments|option .{1,40} is not recognized"
         r"|is missing its value|please run 'nvidia-smi -h' for help",
         NvidiaSmiFailure.BAD_ARGUMENTS,
-        "the arguments were refused; accepted: `nvidia-smi topo -m` without further options (drivers before 331 do not know it)",
+        "the arguments were refused; accepted: `nvidia-smi topo -m` without further options (very old drivers do not know it)",
     ),
     _sentence(
         r"failed to initialize NVML",

@@ -30,7 +30,7 @@ class P2pStatus(StrEnum):
 
 
 class P2pCapability(StrEnum):
-    """What was asked for: `topo -p2p r` and so on; drivers from 595 take `rw` as well."""
+    """What was asked for: `topo -p2p r` and so on; recent drivers take `rw` as well."""
 
     READ = "r"
     WRITE = "w"

@@ -1,12 +1,40 @@
 """What happens to a text between the terminal and the reader: cut, lines lost, cells glued, lost or overwritten, escape codes, tabs to blanks.
 
-Each function draws one damage and returns the damaged text. The reader may find less in it, never something else.
+Each function draws one damage and returns the damaged text. The reader may find less in it, never something else. `read_with_all` gives a text to
+every reader there is.
 """
 
 import re
 from collections.abc import Callable
 
 from hypothesis import strategies as st
+
+from topology.errors import NvidiaSmiError
+from topology.nvidia_smi import (
+    failure_in,
+    read_csv_table,
+    read_inventory,
+    read_list,
+    read_nvlink_status,
+    read_nvlinks,
+    read_p2p,
+    read_query_csv,
+    read_query_xml,
+    read_topology,
+)
+
+READERS: tuple[Callable[[str], object], ...] = (
+    read_topology,
+    read_list,
+    read_query_csv,
+    read_csv_table,
+    read_query_xml,
+    read_nvlink_status,
+    read_nvlinks,
+    read_p2p,
+    read_inventory,
+    failure_in,
+)
 
 _ROW = re.compile(r"[\s|]*(?:GPU|NIC|mlx)\S*[\t |]+[^=:]*\b(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS)\b[^=:]*")
 _DEVICE_CELL = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS")
@@ -93,3 +121,14 @@ def _with_a_row(draw: st.DrawFn, text: str, change: Callable[[str, list[re.Match
         k = draw(st.sampled_from(rows))
         lines[k] = change(lines[k], _words(lines[k]))
     return "".join(lines)
+
+
+def read_with_all(text: str) -> list[str]:
+    """Give the text to every reader and return what they object to; only NvidiaSmiError may escape one."""
+    objections = []
+    for reader in READERS:
+        try:
+            reader(text)
+        except NvidiaSmiError as error:
+            objections.append(str(error))
+    return objections

@@ -51,7 +51,7 @@ def test_the_layout_is_what_all_complete_rows_prove(lines: tuple[str, ...], layo
 )
 def test_a_damaged_row_gives_its_certain_cells(others: tuple[str, ...], row: str, expected: list[str | None]):
     # The row stands in the middle: at the end of a text it could as well be cut.
-    cells = row_of((*others[:-1], row, others[-1]), row.split()[0])
+    cells = row_of((*others[:-1], row, others[-1]), row.split(maxsplit=1)[0])
     assert codes(cells) == expected
 
 

@@ -1,0 +1,233 @@
+"""Which of the feasible nodes is best: bandwidth, then the remainder, then the policy, then the name; exactly one gets 10."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster import Cluster, View
+from extender.demand import Shape, read_demand
+from extender.placement import Placement, Plan
+from extender.reasons import Refusal
+from extender.sample_machines import SAMPLE_MACHINES
+from extender.scoring import EQUAL, LADDER, TOP, Scores, _ladder, score
+from extender.settings import Policy
+from tests.builders import Clock, PodBuilder, cluster, pod
+
+ONE, TWO, FOUR = pod().gpus(1), pod().gpus(2), pod().gpus(4)
+
+
+def shape_of(asked: PodBuilder) -> Shape:
+    return read_demand(asked.build()).shape
+
+
+def view_of(**nodes: tuple[str, set[int]]) -> View:
+    """A cluster of nodes, each a machine kind and the GPUs that are free on it; `_` in a name stands for `-`."""
+    state = Cluster("nvidia.com/gpu", Clock())
+    for key, (kind, free) in nodes.items():
+        name = key.replace("_", "-")
+        built = cluster().machine(kind, name)
+        state.apply_topology(built.topologies[0])
+        held = [uuid for gpu, uuid in enumerate(built.uuids(name)) if gpu not in free]
+        if held:
+            state.apply_pod(pod(f"on-{name}").holding(name, *held).build())
+    return state.view()
+
+
+def scored(asked: PodBuilder | Shape, view: View, policy: Policy = Policy.PACK, held: dict[int, int] | None = None) -> dict[str, int]:
+    shape = asked if isinstance(asked, Shape) else shape_of(asked)
+    rows = feasible(shape, view)
+    found = score(shape, policy, view, rows, held or {}, Placement())
+    return {view.names[row]: int(points) for row, points in zip(rows, found.score, strict=True)}
+
+
+def feasible(shape: Shape, view: View) -> np.ndarray:
+    return np.nonzero(Placement().fits(shape, view).code == Refusal.FITS)[0].astype(np.int64)
+
+
+def plan_at(found: Scores, rows: np.ndarray, position: int, shape: Shape, view: View) -> Plan | None:
+    """Return the plan that the score at a position stands for."""
+    return Placement().plan(shape, view.classes[view.class_index[rows[position]]], int(found.masks[position]))
+
+
+def top(scores: dict[str, int]) -> str:
+    (name,) = [name for name, points in scores.items() if points == TOP]
+    return name
+
+
+ALL = set(range(8))
+
+# --- the order ------------------------------------------------------------------------------------------------------
+
+
+def test_bandwidth_goes_first_for_a_pod_that_cares():
+    view = view_of(pcie=("pcie", ALL), bridged=("bridges", ALL), switched=("nvswitch", ALL))
+    assert scored(TWO, view) == {"switched": 10, "bridged": 5, "pcie": 0}
+
+
+def test_a_broken_machine_of_the_faster_kind_loses_to_a_whole_one_of_the_slower():
+    view = view_of(bridged=("bridges", {0, 1, 4, 6}), mesh=("mesh", {0, 1, 2, 3}))
+    assert top(scored(TWO, view)) == "mesh"
+
+
+def test_single_gpus_go_where_they_break_least():
+    view = view_of(whole=("nvswitch", ALL), pcie=("pcie", ALL), widow=("bridges", {0, 1, 3}))
+    assert top(scored(ONE, view)) == "widow"
+
+
+def test_pods_that_do_not_care_leave_the_fast_machines_to_those_that_do():
+    view = view_of(switched=("nvswitch", ALL), pcie=("pcie", ALL))
+    assert top(scored(TWO, view)) == "switched"
+    assert top(scored(TWO.annotated(topology="none"), view)) == "pcie"
+
+
+# Six or seven GPUs free cost a two-GPU pod the same: one whole pair. Two fast machines and two slow ones, so that every cell has its own winner.
+MATRIX_VIEW = view_of(
+    fast_6=("bridges", {0, 1, 2, 3, 4, 5}), fast_7=("bridges", ALL - {7}), slow_6=("pcie", {0, 1, 2, 3, 4, 5}), slow_7=("pcie", ALL - {7})
+)
+
+
+@pytest.mark.parametrize(
+    ("topology", "policy", "winner"),
+    [
+        pytest.param("best", Policy.PACK, "fast-6", id="best x pack"),
+        pytest.param("best", Policy.SPREAD, "fast-7", id="best x spread"),
+        pytest.param("none", Policy.PACK, "slow-6", id="none x pack"),
+        pytest.param("none", Policy.SPREAD, "slow-7", id="none x spread"),
+    ],
+)
+def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: str):
+    """HAMi 2973: the spread policy inverts the topology score."""
+    assert top(scored(TWO.annotated(topology=topology), MATRIX_VIEW, policy)) == winner
+
+
+@pytest.mark.parametrize(("policy", "winner"), [(Policy.PACK, "three"), (Policy.SPREAD, "five")])
+def test_one_widow_is_as_good_as_another_and_the_policy_decides(policy: Policy, winner: str):
+    view = view_of(five=("bridges", {0, 1, 3, 4, 5}), three=("bridges", {0, 1, 3}), whole=("bridges", ALL))
+    assert top(scored(ONE, view, policy)) == winner
+
+
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("asked", [ONE, TWO, FOUR, TWO.annotated(topology="none")], ids=["one", "two", "four", "two that do not care"])
+def test_equal_nodes_are_told_apart_by_name_and_by_nothing_else(policy: Policy, asked: PodBuilder):
+    view = view_of(c=("dgx1v", ALL), a=("dgx1v", ALL), b=("dgx1v", ALL))
+    assert scored(asked, view, policy) == {"a": 10, "b": 9, "c": 9}
+
+
+# --- the ladder -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loss", "points"),
+    [
+        *((0.0, 9), (0.02, 9), (0.0200001, 8), (0.10, 8), (0.1000001, 7), (0.20, 7), (0.2000001, 6), (0.30, 6), (0.3000001, 5), (0.40, 5)),
+        *((0.4000001, 4), (0.50, 4), (0.5000001, 3), (0.60, 3), (0.6000001, 2), (0.70, 2), (0.7000001, 1), (0.80, 1), (0.8000001, 0), (1.0, 0)),
+    ],
+)
+def test_steps_of_the_ladder(loss: float, points: int):
+    assert _ladder(np.array([loss])).tolist() == [points]
+
+
+def test_a_loss_that_is_a_hair_beyond_a_step_by_rounding_alone_still_stands_on_it():
+    assert _ladder(np.array([1.0 - 0.9, 0.1 + 0.2])).tolist() == [8, 6]
+
+
+def test_the_ladder_leaves_the_top_to_one():
+    assert max(points for _, points in LADDER) < TOP
+    assert [limit for limit, _ in LADDER] == sorted(limit for limit, _ in LADDER)
+
+
+# --- tentative holds ------------------------------------------------------------------------------------------------
+
+
+def test_the_set_that_another_scored_pod_will_take_does_not_count():
+    view = view_of(a=("bridges", {0, 2, 4, 6}), b=("bridges", {0, 2}))
+    assert top(scored(TWO, view)) == "b"
+    assert scored(TWO, view, held={1: 0b101}) == {"a": 10, "b": 0}
+    assert top(scored(TWO, view, held={0: 0b101})) == "b"
+
+
+def test_a_node_that_is_about_to_be_full_keeps_its_score_where_nothing_else_is_left():
+    """A hold lowers scores, it never refuses: kube-scheduler would park the pod for minutes."""
+    view = view_of(only=("mesh", {0, 1}))
+    assert scored(TWO, view, held={0: 0b0001}) == {"only": 10}
+
+
+def test_holds_leave_no_plan_where_nothing_is_left_beside_them():
+    view = view_of(a=("mesh", {0, 1}), b=("mesh", {0, 1}))
+    shape, rows = shape_of(TWO), feasible(shape_of(TWO), view)
+    found = score(shape, Policy.PACK, view, rows, {0: 0b0011}, Placement())
+    assert plan_at(found, rows, 0, shape, view) is None
+    assert (found.top, found.runner_up, found.score.tolist()) == (1, None, [0, 10])
+
+
+# --- any cluster ----------------------------------------------------------------------------------------------------
+
+nodes = st.tuples(st.sampled_from(sorted(SAMPLE_MACHINES)), st.sets(st.integers(0, 7), max_size=8))
+clusters = st.dictionaries(st.sampled_from("abcdefg"), nodes, min_size=1, max_size=6)
+demands = st.sampled_from([ONE, TWO, FOUR, TWO.min_bandwidth(30), TWO.annotated(topology="none"), pod().gpus(2, "x").gpus(1, "y"), ONE.init(3)])
+policies = st.sampled_from(Policy)
+
+
+def found_in(view: View, asked: PodBuilder, policy: Policy, held: dict[int, int] | None = None) -> tuple[Scores, np.ndarray]:
+    shape = shape_of(asked)
+    rows = feasible(shape, view)
+    return score(shape, policy, view, rows, held or {}, Placement()), rows
+
+
+@settings(deadline=None, max_examples=60)
+@given(clusters, demands, policies, st.dictionaries(st.integers(0, 5), st.integers(0, 255), max_size=3))
+def test_exactly_one_node_gets_ten_and_the_same_call_gets_the_same_answer(
+    built: dict[str, tuple[str, set[int]]], asked: PodBuilder, policy: Policy, held: dict[int, int]
+):
+    view = view_of(**built)
+    found, rows = found_in(view, asked, policy, held)
+    points = found.score.tolist()
+    assert points.count(TOP) == (1 if len(rows) else 0)
+    assert all(0 <= each <= TOP for each in points)
+    assert points == found_in(view, asked, policy, held)[0].score.tolist()
+    if len(rows):
+        assert found.top is not None
+        assert points[found.top] == TOP
+        plans = [plan_at(found, rows, position, shape_of(asked), view) for position in range(len(rows))]
+        assert plans[found.top] is not None
+        assert (found.runner_up is None) == (sum(plan is not None for plan in plans) == 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(clusters, demands, policies, st.randoms(use_true_random=False))
+def test_the_order_of_the_names_in_the_call_changes_nothing(built: dict[str, tuple[str, set[int]]], asked: PodBuilder, policy: Policy, rng: object):
+    view, shape = view_of(**built), shape_of(asked)
+    rows = feasible(shape, view)
+    shuffled = rows.copy()
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
+    first, second = (
+        dict(zip((view.names[row] for row in each), score(shape, policy, view, each, {}, Placement()).score.tolist(), strict=True))
+        for each in (rows, shuffled)
+    )
+    assert first == second
+
+
+@settings(deadline=None, max_examples=60)
+@given(clusters, demands, policies)
+def test_less_loss_is_never_a_lower_score_and_no_policy_buys_a_slower_set(built: dict[str, tuple[str, set[int]]], asked: PodBuilder, policy: Policy):
+    view = view_of(**built)
+    found, rows = found_in(view, asked, policy)
+    points, losses = found.score.tolist(), found.loss.tolist()
+    assert all(0.0 <= loss <= 1.0 for loss in losses)
+    assert all(
+        a >= b for a, loss_a in zip(points, losses, strict=True) for b, loss_b in zip(points, losses, strict=True) if loss_a < loss_b and b != TOP
+    )
+    if len(rows) and shape_of(asked).careful:
+        plans = [plan_at(found, rows, position, shape_of(asked), view) for position in range(len(rows))]
+        bandwidths = [plan.bandwidth for plan in plans if plan is not None]
+        assert found.top is not None
+        assert bandwidths[found.top] >= EQUAL * max(bandwidths)
+
+
+@pytest.mark.parametrize("asked", [ONE, TWO, TWO.annotated(topology="none")], ids=["one", "two", "two that do not care"])
+@pytest.mark.parametrize("policy", Policy)
+def test_no_candidates_are_no_scores(asked: PodBuilder, policy: Policy):
+    view = view_of(full=("mesh", set()))
+    found = score(shape_of(asked), policy, view, np.zeros(0, np.int64), {}, Placement())
+    assert (found.score.tolist(), found.loss.tolist(), list(found.masks), found.top, found.runner_up) == ([], [], [], None, None)
