@@ -98,8 +98,17 @@ class Bindings:
     async def _post_without_gpus(self, call: BindCall) -> BindOutcome:
         """Bind a pod that is none of our business: kube-scheduler sends all pods where no managedResources are configured."""
         result = await self._binder.bind(Binding(call.namespace, call.name, call.uid, call.node, {}), self._settings.bind_timeout_s)
-        error = "" if result.verdict is BindVerdict.BOUND else f"binding pod {call.pod} to node {call.node}: {result.message}"
-        return BindOutcome(error, verdict=result.verdict)
+        if result.verdict is BindVerdict.BOUND or await self._is_bound_there(call):
+            return BindOutcome("", verdict=BindVerdict.BOUND)
+        return BindOutcome(f"binding pod {call.pod} to node {call.node}: {result.message}", verdict=result.verdict)
+
+    async def _is_bound_there(self, call: BindCall) -> bool:
+        """Tell whether an earlier call has bound the pod; no ledger knows it, since it holds no GPU."""
+        try:
+            pod = await self._binder.read_pod(call.namespace, call.name)
+        except ApiServerError:
+            return False
+        return pod is not None and (pod.get("metadata") or {}).get("uid") == call.uid and (pod.get("spec") or {}).get("nodeName") == call.node
 
     def _place(self, call: BindCall, demand: Demand, view: View, row: int) -> Plan | None:
         """Place beside the sets that other scored pods will take where the pod fits there as well, else as if they were not."""

@@ -193,7 +193,7 @@ def bound_text(bound: Bound) -> str:
 
 
 def _bound_text(bound: dict[str, Any]) -> str:
-    gpus = f", GPUs {index_list(bound['gpus'])}" if bound["gpus"] else ""
+    gpus = f", {gpus_word(bound['gpus'])}" if bound["gpus"] else ""
     speed = f", {gb_per_s(bound['bandwidthGBps'])} GB/s over {bound['worstLink']}" if bound["bandwidthGBps"] is not None else ""
     return f"bound to {bound['node']}{gpus}{speed}"
 
@@ -221,9 +221,7 @@ def _headline(decision: dict[str, Any]) -> str:
     if decision["error"]:
         return f"{pod}: {decision['error']}"
     if bound is not None and not bound["error"]:
-        speed = f", {gb_per_s(bound['bandwidthGBps'])} GB/s over {bound['worstLink']}" if bound["bandwidthGBps"] is not None else ""
-        gpus = f", GPUs {index_list(bound['gpus'])}" if bound["gpus"] else ""
-        return f"{pod}: bound to {bound['node']}{gpus}{speed}"
+        return f"{pod}: {_bound_text(bound)}"
     if bound is not None:
         return f"{pod}: not bound to {bound['node']}: {bound['error']}"
     if chosen is not None:
@@ -241,8 +239,13 @@ def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
     if node["bandwidthGBps"] is not None:
         largest = max(decision["demand"]["containers"].values())
         speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {node['worstLink']}"
-    leaves = f", leaves GPUs {index_list(node['leaves'])}" if node["leaves"] else ", leaves none free"
-    return f"{score}, GPUs {index_list(node['gpus'])} of {node['free']} free{speed}{leaves}"
+    leaves = f", leaves {gpus_word(node['leaves'])}" if node["leaves"] else ", leaves none free"
+    return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}{leaves}"
+
+
+def gpus_word(indices: Sequence[int]) -> str:
+    """Name GPUs by their indices: `GPU 3`, `GPUs 0-2,5`."""
+    return f"GPU{'' if len(indices) == 1 else 's'} {index_list(indices)}"
 
 
 def index_list(indices: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ import uvloop
 from extender.app import from_snapshot
 from extender.server import Tls, run
 from extender.serving import Access, Address, serve_cluster
-from extender.settings import Settings
+from extender.settings import read_settings
 from extender.snapshot_file import read_snapshot
 from topology.errors import InputError
 
@@ -44,7 +44,7 @@ class ServeOptions:
 def serve_snapshot_command(snapshot: Path, bindings: Path | None, options: ServeOptions, say: Callable[[str], None]) -> None:
     """Serve a snapshot until a signal."""
     tls = options.tls()
-    application, problems = from_snapshot(read_snapshot(snapshot), Settings(), bindings)
+    application, problems = from_snapshot(read_snapshot(snapshot), read_settings(), bindings)
     for problem in problems:
         sys.stderr.write(f"warning: {problem}\n")
     run(application, options.host, options.port, lambda url: say(f"Linkwise serves {snapshot} on {url}"), tls)
@@ -53,4 +53,4 @@ def serve_snapshot_command(snapshot: Path, bindings: Path | None, options: Serve
 def serve_cluster_command(kubeconfig: Path | None, context: str | None, options: ServeOptions, say: Callable[[str], None]) -> None:
     """Serve a cluster until a signal."""
     address = Address(options.host, options.port, options.tls(), options.probe_port)
-    uvloop.run(serve_cluster(Access(kubeconfig, context), address, Settings(), lambda url: say(f"Linkwise serves the cluster on {url}")))
+    uvloop.run(serve_cluster(Access(kubeconfig, context), address, read_settings(), lambda url: say(f"Linkwise serves the cluster on {url}")))

@@ -6,6 +6,7 @@ Stopping: no new calls, what is in flight ends, the Lease is given up, and only 
 """
 
 import asyncio
+import math
 import os
 import socket
 import time
@@ -30,6 +31,7 @@ from extender.kube.lease import Leadership, LeaseName
 from extender.kube.sinks import PodSink, TopologySink
 from extender.kube.watch import PODS, TOPOLOGIES, Reflector
 from extender.metrics import Metrics
+from extender.protocol import JsonObject
 from extender.server import Tls, background_server, listen, server, url_of
 from extender.settings import Settings
 from extender.verbs import Clocks, Verbs
@@ -39,6 +41,8 @@ _log = structlog.get_logger()
 _ROUND_S: Final = 0.2
 _WAKE_EVERY_S: Final = 1.0
 _STALE_EVERY_S: Final = 2.0
+_DEAF_AFTER_S: Final = 10.0
+_HEARTBEATS_IN_STALE: Final = 3  # agents write every 60 s; after 180 s a node is stale
 _AGAIN_AFTER_S: Final = 1.0
 
 
@@ -68,12 +72,17 @@ class Gate:
         self._leadership = leadership
         self._settings = settings
 
+    @property
+    def age_s(self) -> float:
+        """Seconds for which the state may have missed something."""
+        return max(reflector.age_s for reflector in self._reflectors)
+
     def closed(self) -> Closed | None:
         """Return why a call must not be answered now, None where it may."""
         unready = self.unready()
         if unready:
             return Closed(unready, close_connection=True)
-        age = max(reflector.age_s for reflector in self._reflectors)
+        age = self.age_s
         leads = self._leadership.leads
         if age > self._settings.most_state_age_s:
             allowed = f"up to {self._settings.most_state_age_s:g} s are allowed"
@@ -94,7 +103,15 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
     async with await KubeClient.connect(access.kubeconfig, access.context) as client:
         metrics = Metrics()
         cluster = Cluster(settings.whole_gpu_resource, time.monotonic)
-        reflectors = (Reflector(client, TOPOLOGIES, TopologySink(cluster), time.monotonic), Reflector(client, PODS, PodSink(cluster), time.monotonic))
+
+        def adopt(pod: JsonObject) -> None:
+            if not leadership.leads:  # a leader knows better which pods it refused
+                verbs.adopt(pod)
+
+        reflectors = (
+            Reflector(client, TOPOLOGIES, TopologySink(cluster), time.monotonic),
+            Reflector(client, PODS, PodSink(cluster, adopt), time.monotonic),
+        )
 
         async def list_afresh() -> None:
             await asyncio.gather(*(reflector.list_afresh() for reflector in reflectors))
@@ -107,7 +124,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         verbs = Verbs(cluster, binder, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)), events)
         gate = Gate(reflectors, leadership, settings)
         app = make_app(verbs, binder, metrics, settings, gate)
-        rounds = _Rounds(client, verbs, leadership, settings)
+        rounds = _Rounds(client, verbs, leadership, settings, lambda: gate.age_s)
         runs = (*(reflector.run for reflector in reflectors), leadership.run, events.run, rounds.run)
         tasks = [asyncio.create_task(_kept_running(run)) for run in runs]
         try:
@@ -157,8 +174,10 @@ def lease_name(settings: Settings) -> LeaseName:
 class _Rounds:
     """What has to be looked after while nobody calls."""
 
-    def __init__(self, client: KubeClient, verbs: Verbs, leadership: Leadership, settings: Settings) -> None:
+    def __init__(self, client: KubeClient, verbs: Verbs, leadership: Leadership, settings: Settings, state_age_s: Callable[[], float]) -> None:
         self._client = client
+        self._state_age_s = state_age_s
+        self._deaf_at = -math.inf  # when the API server was last out of reach
         self._verbs = verbs
         self._leadership = leadership
         self._settings = settings
@@ -174,9 +193,16 @@ class _Rounds:
             now = time.monotonic()
             if now - self._stale_at >= _STALE_EVERY_S:
                 self._stale_at = now
-                self._verbs.cluster.close_stale(datetime.now(UTC), self._settings.stale_after_s)
+                self._close_stale(now)
             self._verbs.report_edits()
             await self._wake(now)
+
+    def _close_stale(self, now: float) -> None:
+        """Close nodes whose agent is silent; not while nobody can be heard, nor before every agent has had the time of a heartbeat after that."""
+        if self._state_age_s() > _DEAF_AFTER_S:
+            self._deaf_at = now
+        if now - self._deaf_at > self._settings.stale_after_s / _HEARTBEATS_IN_STALE:
+            self._verbs.cluster.close_stale(datetime.now(UTC), self._settings.stale_after_s)
 
     async def _wake(self, now: float) -> None:
         """Touch a Node where a change may let a refused pod in: one event wakes every pod that an extender refused."""

@@ -43,7 +43,7 @@ def snapshot_command(output: Path, kubeconfig: Path | None, context: str | None,
         raise InputError(f"the cluster cannot be listed: {error}") from error
     chosen = Format(form or (Format.JSON if len(taken.nodes) > MOST_NODES_IN_YAML else Format.YAML))
     _write(output, encoded(taken, chosen))
-    say(f"Wrote {output} ({chosen}): {len(taken.nodes)} nodes, {len(taken.topologies)} GPUTopologies, {len(taken.pods)} pods")
+    say(f"Wrote {output} ({chosen}). Nodes: {len(taken.nodes)}, GPUTopologies: {len(taken.topologies)}, pods: {len(taken.pods)}")
     for problem in taken.problems:
         say(f"warning: {problem}")
 

@@ -144,6 +144,15 @@ class Verbs:
         if who.uid:
             self._demands[who.uid] = demand
 
+    def adopt(self, pod: protocol.JsonObject) -> None:
+        """Note a pod that waits because the process that led before refused it everywhere."""
+        try:
+            demand = read_demand(pod, self._settings.whole_gpu_resource)
+        except DemandError:
+            return  # no change of any node makes such a pod fit
+        if demand.wants_gpus:
+            self.waiting.adopt(_identity(pod).uid, demand.shape)
+
     # --- prioritize -------------------------------------------------------------------------------------------------
 
     def prioritize(self, body: bytes) -> bytes:

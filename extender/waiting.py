@@ -2,7 +2,8 @@
 
 kube-scheduler does not watch GPUTopologies, and may see a deletion before the extender does; a pod that it tried too early sleeps for minutes. So `verbs` notes
 the refused pods here, and `serving` asks after every change whether one of them fits on a node that has changed since; if so it touches a Node, which
-wakes all of them. Bounded: with more waiting pods than this, the oldest are woken with the others all the same.
+wakes all of them. Bounded: with more waiting pods than this, the oldest are woken with the others all the same. What a leader noted is lost with it, so
+the one after it adopts the pods that kube-scheduler says it has given up on.
 """
 
 from collections.abc import Set as AbstractSet
@@ -23,7 +24,7 @@ _KEPT: Final = 5000
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     shape: Shape
-    generation: int  # of the view on which it was refused, or woken last
+    generation: int  # of the view on which it was refused
 
 
 class WaitingPods:
@@ -37,6 +38,11 @@ class WaitingPods:
         """Note a pod that no node asked about can take."""
         if uid:
             self._pods[uid] = _Waiting(shape, generation)
+
+    def adopt(self, uid: str, shape: Shape) -> None:
+        """Note a pod that another process refused: on which state nobody knows, so any node may have changed since."""
+        if uid and uid not in self._pods:
+            self._pods[uid] = _Waiting(shape, 0)
 
     def served(self, uid: str) -> None:
         """Forget a pod that has somewhere to go."""
@@ -55,9 +61,10 @@ class WaitingPods:
         return None
 
     def woken(self, generation: int) -> None:
-        """Note that all of them were woken after that generation: the same change is not told twice."""
+        """Forget those refused up to that generation: all of them are tried again, and whoever is refused again comes back."""
         for uid, waiting in tuple(self._pods.items()):
-            self._pods[uid] = _Waiting(waiting.shape, generation)
+            if waiting.generation <= generation:
+                del self._pods[uid]
 
     def __len__(self) -> int:
         return len(self._pods)

@@ -14,6 +14,7 @@ from typing import Any
 
 from extender.cluster import Cluster
 from extender.metrics import Metrics
+from extender.notices import Recorder
 from extender.sample_machines import sample
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster
@@ -226,10 +227,12 @@ class Extender:
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def extender_on(built: ClusterBuilder, settings: Settings | None = None, bindings_file: Path | None = None) -> Extender:
+def extender_on(
+    built: ClusterBuilder, settings: Settings | None = None, bindings_file: Path | None = None, recorder: Recorder | None = None
+) -> Extender:
     """Put the verbs over a cluster."""
     chosen, clock, metrics = settings or Settings(), Clock(), Metrics()
     state = Cluster(chosen.whole_gpu_resource, clock)
     binder = SnapshotCluster(built.snapshot(), state, bindings_file)
     problems = binder.feed()
-    return Extender(Verbs(state, binder, metrics, chosen, Clocks(clock, lambda: NOW)), binder, metrics, clock, problems)
+    return Extender(Verbs(state, binder, metrics, chosen, Clocks(clock, lambda: NOW), recorder), binder, metrics, clock, problems)

@@ -42,11 +42,10 @@ EXTENDER = (
     Request("extender/kube/lease.py", "PATCH", "patch", "/pods", NAMESPACE),
 )
 AGENT = (
-    Request("topology/agent", "GET", "get", "/nodes", name="node-a"),
-    Request("topology/agent", "GET", "get", TOPOLOGIES, name="node-a"),
-    Request("topology/agent", "PATCH", "create", TOPOLOGIES),
-    Request("topology/agent", "PATCH", "patch", TOPOLOGIES, name="node-a"),
-    Request("topology/agent", "PATCH", "patch", f"{TOPOLOGIES}/status", name="node-a"),
-    Request("topology/agent", "POST", "create", "/events", "default"),
-    Request("topology/agent", "PATCH", "patch", "/events", "default"),
+    Request("topology/agent/api_server.py", "GET", "get", "/nodes", name="node-a"),
+    Request("topology/agent/api_server.py", "GET", "get", TOPOLOGIES, name="node-a"),
+    Request("topology/agent/publish.py", "PATCH", "create", TOPOLOGIES),  # server-side apply of an object that does not exist yet
+    Request("topology/agent/publish.py", "PATCH", "patch", TOPOLOGIES, name="node-a"),
+    Request("topology/agent/publish.py", "PATCH", "patch", f"{TOPOLOGIES}/status", name="node-a"),
+    Request("topology/agent/publish.py", "POST", "create", "/events", "default"),
 )

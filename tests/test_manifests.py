@@ -23,6 +23,7 @@ from tests.builders import cluster, extender_on
 from tests.rights import AGENT, EXTENDER, NAMESPACE, Request
 from topology.api import annotations
 from topology.api.crd import crd
+from topology.api.gputopology import MOST_GPUS
 
 JsonObject = dict[str, Any]
 
@@ -256,14 +257,17 @@ def test_each_account_may_do_what_its_code_asks_for_and_nothing_else(account: st
     assert [grant for grant in granted if not any(grant.covers(request) for request in requests)] == []
 
 
-def test_the_table_of_requests_is_that_of_the_code() -> None:
-    files = [path for path in (REPOSITORY / "extender").rglob("*.py") if str(path.relative_to(REPOSITORY)) not in NOT_THE_EXTENDER]
+@pytest.mark.parametrize(("package", "requests"), [("extender", EXTENDER), ("topology/agent", AGENT)])
+def test_the_table_of_requests_is_that_of_the_code(package: str, requests: tuple[Request, ...]) -> None:
+    sources = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in (REPOSITORY / package).rglob("*.py")}
     asked = {
-        (str(path.relative_to(REPOSITORY)), method)
-        for path in files
-        for method in re.findall(r'"(GET|POST|PUT|PATCH|DELETE)", (?!path, response)', path.read_text(encoding="utf-8"))
+        (file, method)
+        for file, text in sources.items()
+        for method in re.findall(r'\w+\(\s*"(GET|POST|PUT|PATCH|DELETE)", ', text)
+        if file not in NOT_THE_EXTENDER
     }
-    assert asked == {(request.file, request.method) for request in EXTENDER}
+    watches = {("extender/kube/client.py", "GET")}  # of whatever path, for watch.py
+    assert asked - watches == {(request.file, request.method) for request in requests}
 
 
 @pytest.mark.parametrize("account", ["linkwise-extender", "linkwise-agent"])
@@ -293,3 +297,45 @@ def test_the_image_runs_without_root_and_without_what_built_it() -> None:
     assert pod_of("Deployment", "linkwise-extender")["securityContext"]["runAsUser"] == 65532
     assert "pip" not in final
     assert final.count("COPY") == 1
+
+
+# --- the guide ------------------------------------------------------------------------------------------------------
+
+GUIDE = (REPOSITORY / "docs" / "on-a-cluster.md").read_text(encoding="utf-8")
+
+
+def test_the_guide_links_to_files_that_exist() -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", GUIDE)
+    assert links
+    assert [link for link in links if not (REPOSITORY / "docs" / link).exists()] == []
+    assert [path for path in re.findall(r"kubectl apply -[fk] (\S+)", GUIDE) if not (REPOSITORY / path).exists()] == []
+
+
+def test_the_guide_has_the_addresses_and_ports_of_the_manifests() -> None:
+    service = only("Service", "linkwise-extender")["spec"]
+    assert set(re.findall(r"10\.96\.0\.\d+", GUIDE)) == {service["clusterIP"]}
+    assert set(re.findall(r"curl http://([^/]+)/", GUIDE)) == {f"{service['clusterIP']}:{service['ports'][0]['port']}"}
+    (block,) = only("NetworkPolicy", "linkwise-extender")["spec"]["ingress"][0]["from"]
+    assert block["ipBlock"]["except"] == re.findall(r"`(10\.244\.[0-9./]+)`", GUIDE)
+    assert "a port of their own (8889)" in GUIDE
+
+
+def test_the_guide_mounts_the_folder_that_the_configuration_is_read_from() -> None:
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)]
+    static_pod, kubeadm = (block.get("spec") or block["scheduler"] for block in blocks)
+    (container,), (volume,) = static_pod["containers"], static_pod["volumes"]
+    (flag,) = (argument for argument in container["command"] if argument.startswith("--config="))
+    (argument,), (extra,) = kubeadm["extraArgs"], kubeadm["extraVolumes"]
+    folder = str(Path(flag.removeprefix("--config=")).parent)
+    assert argument == {"name": "config", "value": flag.removeprefix("--config=")}
+    assert {volume["hostPath"]["path"], container["volumeMounts"][0]["mountPath"], extra["hostPath"], extra["mountPath"]} == {folder}
+    assert f"{folder}/scheduler-config.yaml" in GUIDE
+
+
+def test_the_guide_gives_the_limits_that_are_set() -> None:
+    settings = Settings()
+    assert f"has run out ({settings.lease_duration_s} s)" in GUIDE
+    assert f"older than {settings.most_state_age_s:g} s" in GUIDE
+    assert settings.stale_after_s == 180
+    assert "after three minutes its node takes no new GPU pods" in GUIDE
+    assert f"Up to {MOST_GPUS} GPUs a node" in GUIDE

@@ -6,10 +6,11 @@ alone. Nodes whose agent does not ask kubelet (``holdersObserved`` false) have n
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from extender.cluster.ledger import Entry, EntryState, Ledger
+from extender.cluster.pods import BoundPod
 from topology.api import GPUTopology
 
 _PREFIX: Final = "observed:"  # of the UIDs of entries that stand for no pod object
@@ -41,6 +42,31 @@ class ObservedHolders:
         self._ledger = ledger
         self._ghosts: dict[str, dict[str, datetime | None]] = {}  # node -> uid -> observation at the time of the deletion
         self._ended: dict[str, set[PodName]] = {}  # node -> pods that have ended, whatever an older observation says
+        self._namesakes: set[str] = set()  # pods of whose name an agent spoke already when they came: perhaps of a pod that is gone
+
+    def came(self, pod: BoundPod, topology: GPUTopology | None) -> None:
+        """Note a bound pod at its first sight: what is said of its name already may be said of an earlier pod that was called so."""
+        if (pod.namespace, pod.name) in holders(topology):
+            self._namesakes.add(pod.uid)
+
+    def went(self, uid: str) -> None:
+        """Forget a pod that is gone; undo of `came`."""
+        self._namesakes.discard(uid)
+
+    def is_in_doubt(self, uid: str) -> bool:
+        """Tell whether the next observation may say more about a pod, even where it says the same."""
+        return uid in self._namesakes
+
+    def of(self, pod: BoundPod, topology: GPUTopology | None) -> frozenset[str]:
+        """Return what the agent saw the pod hold, nothing where it may have looked before there was this pod."""
+        at = None if topology is None else topology.status.observed_at
+        if pod.uid in self._namesakes and at is not None and pod.created is not None:
+            at = at if at.tzinfo else at.replace(tzinfo=UTC)
+            # Times of creation are cut to whole seconds.
+            if at < pod.created + timedelta(seconds=1):
+                return frozenset()
+        self._namesakes.discard(pod.uid)
+        return holders(topology).get((pod.namespace, pod.name), frozenset())
 
     def keep(self, uid: str, topology: GPUTopology | None) -> bool:
         """Keep a deleted pod's entry as observed until its node's agent says otherwise; False where the agent does not look."""

@@ -6,6 +6,7 @@ uses GPUs, is what counts, however odd the rest of it looks.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from extender.demand import read_demand
@@ -26,6 +27,7 @@ class BoundPod:
     annotation: str | None
     allocation: Allocation | None
     problem: str = ""
+    created: datetime | None = None
 
 
 def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
@@ -51,7 +53,8 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
         allocation = None if problem else allocation
     if raw_annotation is None and gpus == 0:
         return None
-    return BoundPod(uid, str(metadata.get("namespace") or "default"), str(metadata.get("name", uid)), node, gpus, annotation, allocation, problem)
+    namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name", uid))
+    return BoundPod(uid, namespace, name, node, gpus, annotation, allocation, problem, _time(metadata.get("creationTimestamp")))
 
 
 def _contradiction(allocation: Allocation, node: str, gpus: int) -> str:
@@ -85,6 +88,14 @@ def _amounts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         for container in containers if isinstance(containers, list) else ():
             resources = _mapping(_mapping(container).get("resources"))
             yield from (_mapping(resources.get(kind)) for kind in ("requests", "limits"))
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
 from extender.cluster.ledger import Entry, EntryState, Ledger
-from extender.cluster.observed import ObservedHolders, holders
+from extender.cluster.observed import ObservedHolders
 from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.handoff import native
@@ -67,17 +67,24 @@ class Cluster:
         before = self._topologies.get(topology.name)
         self._topologies[topology.name] = topology
         if before is not None and _same_for_placement(before, topology):
-            self._update_observed(topology.name)  # a heartbeat: it costs no cached answer and wakes nobody
+            self._hear(topology.name)
         else:
             self._take_in(topology)
         return None
+
+    def _hear(self, node: str) -> None:
+        """Take in a heartbeat: it costs no cached answer and wakes nobody, unless the node is closed for want of a later observation."""
+        for pod in tuple(self._bound.get(node, {}).values()):
+            if self._observed.is_in_doubt(pod.uid):
+                self._count_pod(pod)
+        self._update_observed(node)
 
     def _take_in(self, topology: GPUTopology) -> None:
         columns, row = self._columns, self._columns.row(topology.name)
         inventory = topology.inventory()
         kind = topology_class(topology.matrix(), inventory)
         columns.class_index[row] = columns.class_number(kind)
-        columns.set_gpus(row, NodeGpus.of(inventory))
+        self._set_gpus(row, NodeGpus.of(inventory))
         unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
         columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy
         columns.touch(row)
@@ -94,10 +101,19 @@ class Cluster:
         self._topologies.pop(name, None)
         row = self._columns.row(name)
         self._columns.class_index[row] = NO_CLASS
-        self._columns.set_gpus(row, NO_GPUS)
+        self._set_gpus(row, NO_GPUS)
         self._columns.usable[row] = 0
         self._columns.touch(row)
         self._recount(name)
+
+    def _set_gpus(self, row: int, gpus: NodeGpus) -> None:
+        """Replace the identities of a node's GPUs; a set held for a scored pod stays the same GPUs, wherever they stand now."""
+        before = self._columns.gpus[row]
+        for uid, hold in self._holds.items() if gpus.uuids != before.uuids else ():
+            if hold.row == row:
+                held = (uuid for bit, uuid in enumerate(before.uuids) if hold.mask >> bit & 1)
+                self._holds[uid] = replace(hold, mask=gpus.mask_of(held))
+        self._columns.set_gpus(row, gpus)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
@@ -112,6 +128,8 @@ class Cluster:
         before = self._node_of_pod.get(pod.uid)
         if before is not None and before != pod.node:
             self.remove_pod(pod.uid)
+        if pod.uid not in self._node_of_pod:
+            self._observed.came(pod, self._topologies.get(pod.node))
         pod = self._unedited(pod)
         self._bound.setdefault(pod.node, {})[pod.uid] = pod
         self._node_of_pod[pod.uid] = pod.node
@@ -123,6 +141,7 @@ class Cluster:
         """Take a pod out that is gone: its GPUs are free at once, unless its containers may run on and the node's agent can tell."""
         self.unhold(uid)
         self._edits.pop(uid, None)
+        self._observed.went(uid)
         node = self._node_of_pod.pop(uid, None)
         pod = None if node is None else self._bound[node].pop(uid, None)
         if ended or node is None or not self._observed.keep(uid, self._topologies.get(node)):
@@ -155,13 +174,14 @@ class Cluster:
         if pod.allocation is not None:
             self._enter(pod, pod.allocation.uuids(), EntryState.CONFIRMED)
         elif pod.problem:
+            self.ledger.forget(pod.uid)  # not the binding that was promised: this one is told by closing its node
             self._close(pod.node, pod.uid, Refusal.ALLOCATION_UNREADABLE, f"pod {pod.namespace}/{pod.name}: {pod.problem}")
         else:
             self._count_stranger(pod)
 
     def _count_stranger(self, pod: BoundPod) -> None:
         """Enter a pod that came around Linkwise as its node's agent observed it; until then close the node."""
-        observed = holders(self._topologies.get(pod.node)).get((pod.namespace, pod.name), frozenset())
+        observed = self._observed.of(pod, self._topologies.get(pod.node))
         if len(observed) >= pod.gpus:
             self._enter(pod, observed, EntryState.OBSERVED)
         else:

@@ -84,7 +84,8 @@ class KubeClient:
             return KubeClient(configuration)
         # What a damaged file makes of the client differs by the damage: its own error, YAML's, a missing key, a certificate that is none.
         except (ConfigException, YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{where} cannot be used: {error}; accepted: --kubeconfig FILE, or a pod with a service account") from error
+            what = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{where} cannot be used: {what}; accepted: --kubeconfig FILE, or a pod with a service account") from error
 
     async def __aenter__(self) -> Self:
         return self

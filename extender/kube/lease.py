@@ -134,7 +134,7 @@ class Leadership:
     async def _get_ready(self) -> None:
         try:
             await self._prepare()
-        except Exception:  # the next round tries again
+        except Exception:  # noqa: BLE001 - whatever the bug, the next round tries again
             _log.exception("preparing to lead failed, please report")
             return
         self._prepared = True

@@ -4,6 +4,7 @@
 also pods that were bound by this very process and that no watch has shown yet.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -18,10 +19,11 @@ JsonObject = dict[str, Any]
 
 
 class PodSink:
-    """Pods, by UID."""
+    """Pods, by UID; ``parked`` hears of unbound ones that kube-scheduler has given up on for now."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, parked: Callable[[JsonObject], None] | None = None) -> None:
         self._cluster = cluster
+        self._parked = parked
 
     def key(self, raw: JsonObject) -> str:
         """Return the pod's UID."""
@@ -30,6 +32,8 @@ class PodSink:
     def apply(self, raw: JsonObject) -> None:
         """Take in a pod as it is now."""
         self._cluster.apply_pod(raw)
+        if self._parked is not None and is_parked(raw):
+            self._parked(raw)
 
     def remove(self, raw: JsonObject) -> None:
         """Take out a pod that is gone; its last state tells whether its containers had ended."""
@@ -42,6 +46,14 @@ class PodSink:
     def forget(self, key: str) -> None:
         """Take out a pod that a list no longer has; how it ended nobody saw."""
         self._cluster.remove_pod(key, ended=False)
+
+
+def is_parked(raw: JsonObject) -> bool:
+    """Tell whether kube-scheduler found no node for a pod and waits for an event before it tries again."""
+    if (raw.get("spec") or {}).get("nodeName") or (raw.get("metadata") or {}).get("deletionTimestamp"):
+        return False
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    return any(condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable" for condition in conditions)
 
 
 class TopologySink:

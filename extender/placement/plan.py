@@ -52,7 +52,7 @@ def _best_of(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
     best: Plan | None = None
     best_key: tuple[float, ...] = ()
     for number, found in enumerate(_Search(shape, kind, mask).plans()):
-        if best is not None and (number >= _PLANS_COMPARED or (shape.careful and found.bandwidth < best.bandwidth * _TIER)):
+        if best is not None and (number >= _PLANS_COMPARED or (_fastest_first(shape) and found.bandwidth < best.bandwidth * _TIER)):
             break
         key = _key(shape, kind, mask, found)
         if best is None or key > best_key:
@@ -60,12 +60,18 @@ def _best_of(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
     return best
 
 
+def _fastest_first(shape: Shape) -> bool:
+    """Tell whether no plan is faster than the one before it: plans come by the containers that run together, but an init container may be the largest."""
+    return shape.careful and any(part.gpus == shape.largest and part.kind is not ContainerKind.INIT for part in shape.parts)
+
+
 def _key(shape: Shape, kind: TopologyClass, mask: int, found: Plan) -> tuple[float, ...]:
     worth = float(kind.worth[mask & ~found.union])
     if not shape.careful:
-        return (worth,)
+        return (worth, found.bandwidth)
+    largest = 0.0 if _fastest_first(shape) else found.bandwidth  # else all that are compared are equally fast
     others = sum(float(kind.bandwidth[part_mask]) for part_mask in found.masks)
-    return (others, float(kind.bandwidth[found.union]), worth)
+    return (largest, others, float(kind.bandwidth[found.union]), worth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ from kubernetes.dynamic.exceptions import DynamicApiError, ForbiddenError
 
 from extender.sample_machines import sample
 from tests.builders import allocation_of, pod
+from tests.e2e.agents import agent_command
 from tests.e2e.api_server import ApiServer, refusal
 from tests.e2e.control_plane import NAMESPACE, ControlPlane
+from tests.e2e.extender import serve, shipped_configuration
 from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.objects import pod_object
 from tests.e2e.program import wait_until
@@ -334,6 +336,7 @@ NOT_AN_AGENT = (
     Request("", "PATCH", "patch", "/nodes", name="node-a"),
     Request("", "POST", "create", "/pods/binding", TEAM),
     Request("", "POST", "create", "/events", TEAM),
+    Request("", "PATCH", "patch", "/events", "default"),
     Request("", "DELETE", "delete", "linkwise.dev/gputopologies", name="node-a"),
     Request("", "GET", "get", "/secrets", NAMESPACE),
 )
@@ -385,14 +388,15 @@ def test_the_extender_wakes_pods_by_a_node_and_changes_nothing_else_of_it(cluste
             extender.patch("Node", "node-a", change)
 
 
-def test_an_agent_publishes_the_topology_of_its_own_node_and_of_no_other(cluster: LiveCluster) -> None:
+def test_an_agent_publishes_the_topology_of_its_own_node_and_of_no_other(cluster: LiveCluster, tmp_path: Path) -> None:
     cluster.make_node("node-b")
-    agent = agent_on(cluster, "node-a")
-    for _ in range(2):
-        topology = sample("dgx1v", "node-a").to_object()
-        agent.apply({**topology, "status": {}})
-        agent.patch("GPUTopology", "node-a", {"status": topology["status"]}, subresource="status")
     cluster.publish(sample("dgx1v", "node-b"))
+    kubeconfig = kubeconfig_of_agent_on(cluster, "node-a")
+    cluster.plane.run("agent", [*agent_command(tmp_path, "dgx1v", "node-a"), "--kubeconfig", kubeconfig])
+    wait_until(
+        lambda: (cluster.api.find("GPUTopology", "node-a") or {}).get("status", {}).get("gpus"), what="the agent has published node-a", timeout=20
+    )
+    agent = ApiServer(kubeconfig)
     refused = "the Linkwise agent on node node-a may not write the topology of node node-b"
     with pytest.raises(ForbiddenError, match=refused):
         agent.apply(sample("pcie", "node-b").to_object())
@@ -400,10 +404,29 @@ def test_an_agent_publishes_the_topology_of_its_own_node_and_of_no_other(cluster
         agent.patch("GPUTopology", "node-b", {"status": {"health": "Healthy"}}, subresource="status")
 
 
-def agent_on(cluster: LiveCluster, node: str) -> ApiServer:
-    """Return the API server as an agent's pod on that node sees it, with the token that kubelet would mount."""
+def kubeconfig_of_agent_on(cluster: LiveCluster, node: str) -> Path:
+    """Return a kubeconfig with the token that kubelet would mount into an agent's pod on that node."""
     created = cluster.api.create(pod_object(pod("agent", NAMESPACE).plain(), serviceAccountName="linkwise-agent", nodeName=node))
     bound_to = {"kind": "Pod", "apiVersion": "v1", "name": "agent", "uid": created["metadata"]["uid"]}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600, "boundObjectRef": bound_to}}
     answer = cluster.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/linkwise-agent/token", body)
-    return ApiServer(cluster.plane.kubeconfig_of_token(f"agent-on-{node}", answer["status"]["token"]))
+    return cluster.plane.kubeconfig_of_token(f"agent-on-{node}", answer["status"]["token"])
+
+
+def test_the_extender_leads_binds_tells_and_wakes_under_its_rights_and_the_policies(cluster: LiveCluster) -> None:
+    """All that it does on a cluster, with a pod of its own to put the leader's label on."""
+    cluster.api.create(pod_object(pod("linkwise-extender-abc", NAMESPACE).plain()))
+    extender = serve(cluster.plane, environment={"POD_NAME": "linkwise-extender-abc", "POD_NAMESPACE": NAMESPACE}).wait_leads()
+    cluster.plane.start_scheduler(shipped_configuration(extender.url))
+    cluster.publish(sample("pcie", "node-a"))
+    extender.wait_open("node-a")
+    (leader,) = cluster.api.items("Pod", NAMESPACE, labels="linkwise.dev/leader=true")
+    assert leader["metadata"]["name"] == "linkwise-extender-abc"
+
+    cluster.plane.api("alice").create(pod_object(pod("train", TEAM).gpus(4).min_bandwidth(100)))
+    cluster.wait_event("min-bandwidth 100 asked", "train", TEAM, reason="FailedScheduling")
+    cluster.publish(sample("nvswitch", "node-a"))
+    bound = cluster.wait_bound("train", TEAM)
+    assert KEY in bound["metadata"]["annotations"]
+    assert "linkwise.dev/topology-generation" in cluster.api.get("Node", "node-a")["metadata"]["annotations"]
+    cluster.wait_event("GB/s", "train", TEAM, reason="LinkwisePlaced")

@@ -1,18 +1,22 @@
 """What the file of `linkwise snapshot` holds, and what it never holds. Taking one from an API server is tested in tests/e2e/test_snapshot.py."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.demand import read_demand
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from extender.snapshot_command import MOST_NODES_IN_YAML, Format, encoded, snapshot_command, stripped
 from extender.snapshot_file import Snapshot, parse_snapshot
-from tests.builders import ClusterBuilder, JsonObject, PodBuilder, allocation_of, cluster, extender_on, pod
-from topology.errors import DemandError, InputError
+from tests.builders import JsonObject, PodBuilder, allocation_of, cluster, pod
+from tests.states import state_of
+from topology.errors import InputError
 
 SECRET = "hunter2"
 NODES = ("node-a", "node-b")
@@ -66,6 +70,20 @@ def with_secrets(raw: JsonObject) -> JsonObject:
     }
 
 
+def kubeconfig_for(server: str) -> str:
+    context = {"cluster": "c", "user": "u"}
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": context}],
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {}}],
+        }
+    )
+
+
 def uuids(node: str) -> tuple[str, ...]:
     return SAMPLE_MACHINES["dgx1v"].uuids(node)
 
@@ -117,27 +135,6 @@ def node_object(name: str) -> JsonObject:
         "spec": {"podCIDR": "10.244.0.0/24", "providerID": SECRET},
         "status": {"allocatable": {"nvidia.com/gpu": "8"}, "images": [{"names": [SECRET]}], "addresses": [{"address": SECRET}]},
     }
-
-
-def state_of(snapshot: Snapshot) -> JsonObject:
-    """Return everything that a decision reads, as plain data."""
-    extender = extender_on(ClusterBuilder(snapshot.topologies, snapshot.pods))
-    view = extender.cluster.view()
-    entries = [(entry.uid, entry.namespace, entry.name, entry.node, sorted(entry.uuids), entry.state) for entry in extender.cluster.ledger]
-    return {
-        "problems": extender.problems,
-        "free": dict(zip(view.names, view.free.tolist(), strict=True)),
-        "closed": dict(zip(view.names, zip(view.closed.tolist(), view.closed_by, strict=True), strict=True)),
-        "holders": sorted(entries),
-        "demands": [demand_of(raw) for raw in snapshot.pods],
-    }
-
-
-def demand_of(raw: JsonObject) -> object:
-    try:
-        return read_demand(raw)
-    except DemandError as error:
-        return str(error)
 
 
 @given(clusters(), st.sampled_from(Format))
@@ -232,11 +229,25 @@ def test_yaml_is_for_people_without_anchors_and_in_the_order_of_the_objects() ->
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(tmp_path: Path, kubeconfig: str, form: str | None, sentence: str) -> None:
-    (tmp_path / "unreachable.yaml").write_text(
-        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],"
-        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
-    )
+    (tmp_path / "unreachable.yaml").write_text(kubeconfig_for("http://127.0.0.1:1"))
     output = tmp_path / "cluster.yaml"
     with pytest.raises(InputError, match=sentence):
         snapshot_command(output, tmp_path / kubeconfig, None, form, print)
     assert not output.exists()
+
+
+async def test_a_cluster_before_its_installation_gives_a_snapshot_and_a_warning(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if "linkwise.dev" in request.path:
+            return web.json_response({"message": "the server could not find the requested resource"}, status=404)
+        return web.json_response({"apiVersion": "v1", "metadata": {}, "items": [{"metadata": {"name": "a"}}]})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    said: list[str] = []
+    async with TestServer(app) as server:
+        (tmp_path / "config.yaml").write_text(kubeconfig_for(str(server.make_url("/"))))
+        await asyncio.to_thread(snapshot_command, tmp_path / "cluster.yaml", tmp_path / "config.yaml", None, None, said.append)
+    assert said[0].endswith("(yaml). Nodes: 1, GPUTopologies: 0, pods: 1")
+    assert said[1].startswith("warning: this cluster does not know GPUTopologies")
+    assert [item["kind"] for item in yaml.safe_load((tmp_path / "cluster.yaml").read_text())["items"]] == ["Node", "Pod"]

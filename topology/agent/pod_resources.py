@@ -31,6 +31,13 @@ _MESSAGES: Final = {
 }
 
 _MOST_BYTES: Final = 16 * 1024 * 1024  # kubelet's own limit for its clients
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _MOST_BYTES),
+    ("grpc.default_authority", "localhost"),  # else the path of the socket, percent-encoded, which servers may refuse
+    ("grpc.enable_http_proxy", 0),
+    # A channel a call, and nothing of the last one: kubelet makes a new socket whenever it starts, and a shared connection would sit out its back-off.
+    ("grpc.use_local_subchannel_pool", 1),
+)
 _TIMEOUT_S: Final = 3.0  # kubelet answers from memory
 _PAUSES_S: Final = (0.05, 0.2, 0.5)  # between the tries of a refused call; kubelet grants a call every 10 ms
 
@@ -76,10 +83,7 @@ def _failed(socket: Path, error: grpc.RpcError) -> PodResourcesError:
 
 
 def _ask(socket: Path) -> frozenset[Claim]:
-    # A channel a call: kubelet makes a new socket whenever it starts, and a unix socket costs nothing to open. Without an authority of its own gRPC
-    # sends the path as one, which servers may refuse.
-    options = [("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
-    with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
+    with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
         call = channel.unary_unary(_METHOD, request_serializer=_serialized, response_deserializer=_RESPONSE.FromString)
         return frozenset(_claims(call(_REQUEST(), timeout=_TIMEOUT_S)))
 

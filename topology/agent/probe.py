@@ -57,7 +57,7 @@ def look(settings: AgentSettings, stop: threading.Event | None = None) -> Facts:
     inventory = fill_from_kernel(_inventory(smi), settings.sysfs_root)
     if _lacks_detail(inventory):
         inventory = fill_from_kernel(inventory.merged(_or_nothing(smi, read_query_xml, "-q", "-x")), settings.sysfs_root)
-    inventory = inventory.merged(_or_nothing(smi, read_nvlink_status, "nvlink", "-s"))
+    inventory = inventory.merged(_of_the_same(inventory, _or_nothing(smi, read_nvlink_status, "nvlink", "-s")))
     try:
         return Facts(inventory, _answer(smi, read_topology, "topo", "-m"))
     except InputError as error:
@@ -108,6 +108,12 @@ def _or_nothing(smi: NvidiaSmi, reader: Callable[[str], Inventory], *arguments: 
         return _answer(smi, reader, *arguments)
     except InputError:
         return Inventory()
+
+
+def _of_the_same(inventory: Inventory, details: Inventory) -> Inventory:
+    """Return the details of GPUs that are listed: `nvlink -s` knows of a lost one, but not that it is lost."""
+    known = tuple(gpu for gpu in details.gpus if any(gpu.same_device(listed) for listed in inventory.gpus))
+    return Inventory(known, details.driver_version, details.warnings)
 
 
 def _lacks_detail(inventory: Inventory) -> bool:

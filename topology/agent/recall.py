@@ -11,6 +11,7 @@ seven GPUs that still work. Hardware does not change its places while it runs, s
 Why, and what else was considered: docs/decisions/0007-what-the-agent-remembers.md.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from topology.agent.publication import Facts, has_identity
@@ -44,7 +45,7 @@ def recall(facts: Facts, earlier: Earlier | None) -> Facts:
 def _with_lost_gpus(facts: Facts, earlier: Earlier) -> Facts:
     """Give lost GPUs their identity back, and add those that are no longer listed."""
     known = earlier.topology.inventory().gpus
-    present = [_recognised(gpu, earlier) for gpu in facts.inventory.gpus]
+    present = _joined(_recognised(gpu, earlier) for gpu in facts.inventory.gpus)
     listed = {gpu.uuid for gpu in present}
     vanished = [replace(gpu, lost=True) for gpu in known if gpu.uuid not in listed] if earlier.same_boot else []
     if not vanished and present == list(facts.inventory.gpus):
@@ -65,6 +66,18 @@ def _recognised(gpu: Gpu, earlier: Earlier) -> Gpu:
         return gpu
     before = next((one for one in earlier.topology.inventory().gpus if gpu.same_device(one)), None)
     return gpu if before is None else gpu.filled_from(before)
+
+
+def _joined(gpus: Iterable[Gpu]) -> list[Gpu]:
+    """Return the GPUs, those of one UUID in one: a question may still list a GPU that another one reports as lost, by its bus id alone."""
+    found: list[Gpu] = []
+    for gpu in gpus:
+        at = next((i for i, known in enumerate(found) if gpu.uuid is not None and known.uuid == gpu.uuid and (gpu.lost or known.lost)), None)
+        if at is None:
+            found.append(gpu)
+        else:
+            found[at] = found[at].filled_from(gpu)
+    return found
 
 
 def _with_own_indices(gpus: list[Gpu]) -> tuple[Gpu, ...]:

@@ -128,7 +128,7 @@ class TopologyClass:
     def best_set(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, careful: bool = True) -> GpuSet | None:
         """Return the set of ``k`` GPUs to take from the free ``mask``, None where none has ``floor`` GB/s and no link beyond ``ceiling``.
 
-        Of the sets within 1 percent of the best bandwidth the one whose remainder is worth most, then the one nearest on PCIe, then the lowest GPUs. With
+        Of the sets within 1 percent of the best bandwidth the one whose remainder is worth most, then the fastest, the nearest on PCIe, the lowest GPUs. With
         ``careful=False`` (the pod does not care), and for a single GPU, every set that meets floor and ceiling competes. A single GPU has 0.0 GB/s.
         """
         self._check(mask, k)
@@ -142,7 +142,7 @@ class TopologyClass:
         if careful:
             bandwidth = self.bandwidth[found]
             found = found[bandwidth >= ALMOST * bandwidth.max()]
-        first = np.lexsort((self._numbering[found], self._spread[found], -self.worth[mask ^ found]))[0]
+        first = np.lexsort((self._numbering[found], self._spread[found], -self.bandwidth[found], -self.worth[mask ^ found]))[0]
         return self.gpu_set(int(found[first]))
 
     def sets(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0) -> NDArray[np.int64]:

@@ -1,0 +1,52 @@
+"""Five hundred nodes, and the only free one outside of kube-scheduler's sample: it must be used before anybody is evicted.
+
+Below 100 percent kube-scheduler stops looking when it has found enough nodes by count (230 of 500 by default), and takes the extender's refusal of all of
+them for a full cluster. That is why GPU pods belong into the profile `linkwise`. The other profile shows here what happens without it.
+
+The only test of its file: where kube-scheduler starts its next round depends on every pod before.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from extender.sample_machines import sample
+from tests.builders import pod
+from tests.e2e.control_plane import ControlPlane
+from tests.e2e.extender import serve, shipped_configuration
+from tests.e2e.live_cluster import LiveCluster
+from tests.e2e.program import wait_until
+
+# kube-scheduler goes through the nodes in the order in which it came to know them; a list comes by name.
+FULL, FREE = "a-full", "z-free"
+SLOW = [f"slow-{number:03}" for number in range(498)]
+
+
+def publish_all(live: LiveCluster) -> None:
+    kinds = {FULL: "nvswitch", FREE: "nvswitch", **dict.fromkeys(SLOW, "pcie")}
+    live.make_nodes(kinds)
+    with ThreadPoolExecutor(8) as pool:
+        # Without a status: an agent that has not told when it looked is not stale.
+        list(pool.map(lambda name: live.api.apply({**sample(kinds[name], name).to_object(), "status": {}}), kinds))
+
+
+def test_a_free_node_outside_of_the_default_sample_is_used_before_anybody_is_evicted(
+    control_plane: ControlPlane, live: LiveCluster, accounts: None
+) -> None:
+    publish_all(live)
+    for name, value in (("low", -10), ("high", 1000)):
+        live.api.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
+    uuids = [gpu.uuid for gpu in sample("nvswitch", FULL).spec.gpus]
+    live.make_pod(pod("low").holding(FULL, *uuids), priorityClassName="low")
+    extender = serve(control_plane).wait_leads()
+    extender.wait_free(FULL, 0)
+    assert len(extender.nodes()) == 500
+    control_plane.start_scheduler(shipped_configuration(extender.url))
+
+    live.make_pod(pod("fast").gpus(8).min_bandwidth(400), priorityClassName="high")
+    assert live.wait_bound("fast", timeout=30)["spec"]["nodeName"] == FREE
+    assert "deletionTimestamp" not in live.pod("low")["metadata"]
+
+    # The same pod in the default profile: 230 slow nodes are looked at, and the full one is emptied although the last one is free.
+    live.api.delete("Pod", "fast", grace_s=0)
+    extender.wait_free(FREE, 8)
+    live.make_pod(pod("fast").gpus(8).min_bandwidth(400), "default-scheduler", priorityClassName="high")
+    wait_until(lambda: "deletionTimestamp" in live.pod("low")["metadata"], 30, "the default profile evicts")

@@ -1,0 +1,119 @@
+"""What people and tools read from a running extender: nodes, one node, the decision about a pod."""
+
+from typing import Any
+
+import pytest
+
+from extender import read_api
+from tests.builders import Extender, changed, cluster, extender_on, pod
+
+BUILT = cluster().bridges("pairs").mesh("mesh").pcie("silent")
+UUIDS = BUILT.uuids("pairs")
+TWO = pod("two").gpus(2)
+
+
+def extender() -> Extender:
+    made = extender_on(BUILT.with_pods(pod("p").holding("pairs", UUIDS[0], UUIDS[4]), pod("around").gpus(1).bound_to("silent")))
+    made.cluster.apply_topology(changed(BUILT.topologies[1], unhealthy=[3]))
+    return made
+
+
+def node(name: str) -> dict[str, Any]:
+    found = read_api.node(extender().cluster, name)
+    assert found is not None
+    return found
+
+
+def test_every_node_has_one_short_object():
+    listed = {each["name"]: each for each in read_api.nodes(extender().cluster)}
+    assert list(listed) == ["pairs", "mesh", "silent"]
+    assert {name: (each["total"], each["healthy"], each["free"]) for name, each in listed.items()} == {
+        "pairs": (8, 8, 6),
+        "mesh": (4, 3, 3),
+        "silent": (8, 8, 8),
+    }
+    assert listed["pairs"]["models"] == ["NVIDIA A100 80GB PCIe"]
+    assert listed["pairs"]["closed"] is None
+    assert listed["silent"]["closed"] == {
+        "code": "UNKNOWN_HOLDER",
+        "reason": "closed: a pod that Linkwise did not place holds unknown GPUs of the node: "
+        "pod default/around uses 1 nvidia.com/gpu and carries no allocation",
+    }
+
+
+def test_equal_nodes_show_the_same_class():
+    classes = [each["class"] for each in read_api.nodes(extender_on(cluster().mesh("a", "b").pcie("c")).cluster)]
+    assert classes[0] == classes[1] != classes[2]
+
+
+def test_one_node_tells_who_holds_what_and_what_is_healthy():
+    gpus = node("pairs")["gpus"]
+    assert [gpu["uuid"] for gpu in gpus] == UUIDS
+    assert {gpu["index"]: gpu["heldBy"] for gpu in gpus if gpu["heldBy"]} == {0: "default/p", 4: "default/p"}
+    assert gpus[0] == {
+        "index": 0,
+        "uuid": UUIDS[0],
+        "model": "NVIDIA A100 80GB PCIe",
+        "memoryMiB": 81920,
+        "healthy": True,
+        "heldBy": "default/p",
+    }
+    assert [gpu["healthy"] for gpu in node("mesh")["gpus"]] == [True, True, True, False]
+
+
+def test_one_node_tells_its_links_and_the_best_sets_of_what_is_free():
+    found = node("pairs")
+    assert found["links"][0] == ["X", "SYS", "NV12", "SYS", "SYS", "SYS", "SYS", "SYS"]
+    assert found["bestSets"][0] == {"size": 2, "gpus": [1, 3], "bandwidthGBps": 300.0, "worstLink": "NV12"}
+    assert [each["size"] for each in found["bestSets"]] == [2, 3, 4, 5, 6]
+
+
+def test_a_node_without_a_readable_topology_is_known_all_the_same():
+    made = extender()
+    made.cluster.apply_topology({"metadata": {"name": "broken"}, "spec": {}})
+    made.cluster.remove_topology("mesh")
+    for name, code in (("broken", "TOPOLOGY_UNREADABLE"), ("mesh", "NO_TOPOLOGY")):
+        found = read_api.node(made.cluster, name)
+        assert found is not None
+        assert (found["closed"]["code"], found["total"], found["class"], "gpus" in found) == (code, 0, None, False)
+
+
+def test_a_node_that_nobody_knows_is_none():
+    assert read_api.node(extender().cluster, "nowhere") is None
+
+
+async def test_a_kept_decision_is_told():
+    made = extender()
+    made.filter(TWO)
+    found = await read_api.decision(made.verbs, made.binder, "default", "two")
+    assert found is not None
+    assert (found["pod"], found["evaluatedNow"]) == ("default/two", False)
+
+
+async def test_a_stored_pod_without_a_decision_is_evaluated_now():
+    made = extender_on(BUILT.with_pods(TWO))
+    found = await read_api.decision(made.verbs, made.binder, "default", "two")
+    assert found is not None
+    assert (found["evaluatedNow"], [each["node"] for each in found["nodes"]]) == (True, ["pairs", "mesh", "silent"])
+    assert "boundBefore" not in found
+
+
+async def test_a_bound_pod_without_a_decision_says_where_it_is():
+    made = extender()
+    found = await read_api.decision(made.verbs, made.binder, "default", "p")
+    assert found is not None
+    assert found["boundBefore"] == "pairs"
+
+
+async def test_a_pod_that_nobody_knows_has_no_decision():
+    made = extender()
+    assert await read_api.decision(made.verbs, made.binder, "default", "two") is None
+
+
+@pytest.mark.parametrize("asked", [pod("x").plain(), pod("x").gpus(2).annotated(policy="?")], ids=["no GPUs", "not understood"])
+async def test_a_pod_that_is_none_of_our_business_or_not_understood_says_so(asked: Any):
+    made = extender_on(BUILT.with_pods(asked))
+    found = await read_api.decision(made.verbs, made.binder, "default", "x")
+    assert found is not None
+    assert found["error"]
+    assert found["nodes"] == []

@@ -1,0 +1,27 @@
+"""What a decision reads of a snapshot, as plain data: two snapshots with the same state are the same cluster to Linkwise."""
+
+from extender.demand import read_demand
+from extender.snapshot_file import Snapshot
+from tests.builders import ClusterBuilder, JsonObject, extender_on
+from topology.errors import DemandError
+
+
+def state_of(snapshot: Snapshot) -> JsonObject:
+    """Return everything that a decision reads, as plain data."""
+    extender = extender_on(ClusterBuilder(snapshot.topologies, snapshot.pods))
+    view = extender.cluster.view()
+    entries = [(entry.uid, entry.namespace, entry.name, entry.node, sorted(entry.uuids), entry.state) for entry in extender.cluster.ledger]
+    return {
+        "problems": extender.problems,
+        "free": dict(zip(view.names, view.free.tolist(), strict=True)),
+        "closed": dict(zip(view.names, zip(view.closed.tolist(), view.closed_by, strict=True), strict=True)),
+        "holders": sorted(entries),
+        "demands": [demand_of(raw) for raw in snapshot.pods],
+    }
+
+
+def demand_of(raw: JsonObject) -> object:
+    try:
+        return read_demand(raw)
+    except DemandError as error:
+        return str(error)
