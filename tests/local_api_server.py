@@ -280,7 +280,7 @@ async def running(server: LocalApiServer, port: int = 0) -> AsyncIterator[LocalA
 async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
     """Let the loop run until something is true."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in code that knows no event of ours
             await asyncio.sleep(0.002)
 
 

@@ -19,7 +19,7 @@ PLACED, IGNORED, EDITED = "LinkwisePlaced", "LinkwiseAllocationIgnored", "Linkwi
     ("gpus", "sentence"),
     [
         pytest.param(2, "bound to bridges, GPUs 0,2, 300 GB/s over NV12", id="a pair"),
-        pytest.param(1, "bound to bridges, GPUs 0", id="one GPU has no bandwidth"),
+        pytest.param(1, "bound to bridges, GPU 0", id="one GPU has no bandwidth"),
     ],
 )
 def test_a_placement_is_told_with_its_set_and_bandwidth(cluster: LiveCluster, extender: RunningExtender, gpus: int, sentence: str) -> None:
@@ -85,7 +85,7 @@ def test_an_edit_on_a_bound_pod_changes_no_ledger_and_is_told(
     check_extender(extender, cluster.api)
 
 
-def test_what_is_told_names_no_gpu_twice_when_a_pod_is_bound_deleted_and_made_again(cluster: LiveCluster, extender: RunningExtender) -> None:
+def test_every_placement_of_a_pod_that_is_made_again_is_told(cluster: LiveCluster, extender: RunningExtender) -> None:
     cluster.make_machine("mesh", "mesh")
     extender.wait_open("mesh")
     for _ in range(3):

@@ -72,7 +72,11 @@ def shown(extender: RunningExtender, topology: GPUTopology) -> bool:
 def fill_but_two_halves(cluster: LiveCluster, topology: GPUTopology) -> None:
     """Leave one GPU of each of two bridge pairs free: two by count, but no bridge. `first` holds the other half of GPU 2."""
     uuids = [gpu.uuid for gpu in topology.spec.gpus]
-    for builder in (pod("first").holding("bridges", uuids[0]), pod("second").holding("bridges", uuids[1]), pod("rest").holding("bridges", *uuids[4:])):
+    for builder in (
+        pod("first").holding("bridges", uuids[0]),
+        pod("second").holding("bridges", uuids[1]),
+        pod("rest").holding("bridges", *uuids[4:]),
+    ):
         cluster.make_pod(builder)
 
 
@@ -131,7 +135,9 @@ def test_a_waiting_pod_is_bound_soon_after_a_pod_frees_the_set_that_it_needs(
     ("now", "sentence"),
     [
         pytest.param(without_nvlink, "best pair 9.1 GB/s over SYS, min-bandwidth 50 asked", id="NVLink is back after a boot"),
-        pytest.param(lambda found: observed(found, unhealthy=(0, 1, 2, 3, 4, 5, 6)), "the node has fewer than 2 healthy GPUs", id="GPUs are healthy again"),
+        pytest.param(
+            lambda found: observed(found, unhealthy=(0, 1, 2, 3, 4, 5, 6)), "the node has fewer than 2 healthy GPUs", id="GPUs are healthy again"
+        ),
         pytest.param(lambda _: None, "no GPUTopology is published for the node", id="the topology is there at last"),
     ],
 )
