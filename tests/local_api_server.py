@@ -236,6 +236,8 @@ class LocalApiServer:
         try:
             while (line := await watch.events.get()) is not None:
                 await response.write(line)
+        except ConnectionError:  # the client has gone
+            return response
         finally:
             self._watches.remove(watch)
         return response

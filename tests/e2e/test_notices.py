@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,11 @@ from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.program import wait_until
 
 PLACED, IGNORED, EDITED = "LinkwisePlaced", "LinkwiseAllocationIgnored", "LinkwiseAllocationEdited"
+
+
+def told_of(cluster: LiveCluster, uid: str) -> bool:
+    """Whether there is an event about the placement of the pod `again` with that UID."""
+    return any(event["involvedObject"]["uid"] == uid for event in cluster.api.events("again", reason=PLACED))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +97,7 @@ def test_every_placement_of_a_pod_that_is_made_again_is_told(cluster: LiveCluste
     for _ in range(3):
         cluster.make_pod(pod("again").gpus(4))
         uid = cluster.wait_bound("again")["metadata"]["uid"]
-        wait_until(lambda uid=uid: [e for e in cluster.api.events("again", reason=PLACED) if e["involvedObject"]["uid"] == uid], what="each is told")
+        wait_until(partial(told_of, cluster, uid), what="each is told")
         cluster.api.delete("Pod", "again", grace_s=0)
         extender.wait_free("mesh", 4)
     check_extender(extender, cluster.api)

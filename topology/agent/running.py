@@ -139,8 +139,8 @@ class Agent:
         """Learn what became of Node and object, where it is due."""
         if not self._due.now("look-up", self._settings.look_up_every_s):
             return
-        is_there = self._publisher.look_up()
-        if not is_there and self._earlier is not None:
+        is_gone = self._publisher.look_up()
+        if is_gone and self._earlier is not None:
             # Whoever deletes the object wants it anew: GPUs that only the old one knew are no longer recalled.
             self._earlier = Earlier(self._earlier.topology, same_boot=False)
 

@@ -85,7 +85,10 @@ ABSURD_PODS: dict[str, dict[str, Any]] = {
     "a container without a name": {"metadata": {}, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}},
     "annotations that are a list": {"metadata": {"annotations": ["linkwise.dev/topology"]}, "spec": pod("a").gpus(1).build()["spec"]},
     "metadata that is a number": {"metadata": 7, "spec": pod("a").gpus(1).build()["spec"]},
-    "an annotation as deep as JSON goes": {"metadata": {"annotations": {"linkwise.dev/topology": deep(900)}}, "spec": pod("a").gpus(1).build()["spec"]},
+    "an annotation as deep as JSON goes": {
+        "metadata": {"annotations": {"linkwise.dev/topology": deep(900)}},
+        "spec": pod("a").gpus(1).build()["spec"],
+    },
 }
 
 

@@ -81,7 +81,10 @@ def test_two_kube_schedulers_that_want_the_same_pods_elsewhere_bind_each_once(ex
     with ThreadPoolExecutor(2) as both:
         first, second = both.map(lambda which: over_connections(served, 4, bind_here(which), pods), (0, 1))
     assert all("" in answers for answers in zip(first, second, strict=True))
-    assert all(f"is bound to node {served.allocations()[asked.name]['node']} already" in "".join(map(str, answers)) for asked, *answers in zip(pods, first, second, strict=True))
+    assert all(
+        f"is bound to node {served.allocations()[asked.name]['node']} already" in "".join(map(str, answers))
+        for asked, *answers in zip(pods, first, second, strict=True)
+    )
     assert len(set(served.given())) == len(served.given()) == 8
 
 
