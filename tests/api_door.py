@@ -133,6 +133,7 @@ def api_door() -> Iterator[ApiDoor]:
 def _handler(door: ApiDoor) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms for the client's acknowledgement
 
         def do_any(self) -> None:
             url = urlsplit(self.path)

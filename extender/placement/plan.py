@@ -51,31 +51,45 @@ def _floor(shape: Shape, part: Part) -> float:
 
 def _best_of(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
     """Return the best of all plans, or of the first: bandwidth of the largest container, of all, of the union, worth of the remainder."""
-    best: Plan | None = None
-    best_key: tuple[float, ...] = ()
     search = _Search(shape, kind, mask)
-    for number, found in enumerate(search.plans()):
-        enough = number >= _PLANS_COMPARED[search.exact]
-        if best is not None and (enough or (_fastest_first(shape) and found.bandwidth < best.bandwidth * _TIER)):
+    best: tuple[int, ...] | None = None
+    best_key: tuple[float, ...] = ()
+    slowest = 0.0
+    for number, masks in enumerate(search.splits()):
+        largest = _largest(kind, masks)
+        bandwidth = float(kind.bandwidth[largest])
+        if number == 0 and _fastest_first(shape):
+            slowest = bandwidth * _TIER
+        if number >= _PLANS_COMPARED[search.exact] or bandwidth < slowest:
             break
-        key = _key(shape, kind, mask, found)
+        key = _key(shape, kind, mask, masks)
         if best is None or key > best_key:
-            best, best_key = found, key
-    return best
+            best, best_key = masks, key
+    if best is None:
+        return None
+    largest = _largest(kind, best)
+    return Plan(best, _union(best), float(kind.bandwidth[largest]), kind.worst_code(largest))
 
 
 def _fastest_first(shape: Shape) -> bool:
-    """Tell whether no plan is faster than the one before it: plans come by the containers that run together, but an init container may be the largest."""
+    """Tell whether no split is faster than the one before it: they come by the containers that run together, but an init container may be the largest."""
     return shape.careful and any(part.gpus == shape.largest and part.kind is not ContainerKind.INIT for part in shape.parts)
 
 
-def _key(shape: Shape, kind: TopologyClass, mask: int, found: Plan) -> tuple[float, ...]:
-    worth = float(kind.worth[mask & ~found.union])
+def _key(shape: Shape, kind: TopologyClass, mask: int, masks: tuple[int, ...]) -> tuple[float, ...]:
+    """Return what is compared, the weightiest first; more is better."""
+    union, largest = _union(masks), _largest(kind, masks)
+    worth, weakness = float(kind.worth[mask & ~union]), int(kind.weakness[largest])
     if not shape.careful:
-        return (worth, found.bandwidth)
-    largest = 0.0 if _fastest_first(shape) else found.bandwidth  # else all that are compared are equally fast
-    others = sum(float(kind.bandwidth[part_mask]) for part_mask in found.masks)
-    return (largest, others, float(kind.bandwidth[found.union]), worth)
+        return (worth, float(kind.bandwidth[largest]), -weakness)
+    fastest = 0.0 if _fastest_first(shape) else float(kind.bandwidth[largest])  # else all that are compared are equally fast
+    return (fastest, sum(float(kind.bandwidth[part_mask]) for part_mask in masks), float(kind.bandwidth[union]), worth, -weakness)
+
+
+def _largest(kind: TopologyClass, masks: Sequence[int]) -> int:
+    """Return the largest set, the fastest among equally large ones."""
+    size = max(part_mask.bit_count() for part_mask in masks)
+    return max((part_mask for part_mask in masks if part_mask.bit_count() == size), key=lambda part_mask: float(kind.bandwidth[part_mask]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +105,15 @@ class _Search:
         """Whether the class is so small that all plans can be looked at."""
         return self.kind.size <= _EXACT_UP_TO
 
-    def plans(self) -> Iterator[Plan]:
-        """Yield every plan, those with the best set for the largest container first; which of two equal containers gets which set makes no difference."""
+    def splits(self) -> Iterator[tuple[int, ...]]:
+        """Yield the sets of every plan, the best set for the largest container first; which of two equal containers gets which set makes no difference."""
         if not all(self._possible(part) for part in self.shape.parts):
             return
         parts = self.shape.parts
         together = [number for number, part in enumerate(parts) if part.kind is not ContainerKind.INIT]
         together.sort(key=lambda number: (-parts[number].gpus, parts[number].kind))
         for chosen in self._disjoint(self.mask, together):
-            for masks in self._with_init_containers(chosen):
-                yield self._plan(masks)
-
-    def _plan(self, masks: tuple[int, ...]) -> Plan:
-        bandwidth = self.kind.bandwidth
-        largest = max(masks, key=lambda part_mask: (part_mask.bit_count(), float(bandwidth[part_mask])))
-        return Plan(masks, _union(masks), float(bandwidth[largest]), self.kind.worst_code(largest))
+            yield from self._with_init_containers(chosen)
 
     def _possible(self, part: Part) -> bool:
         return part.gpus <= self.kind.size and float(self.kind.best_bandwidths(part.gpus, self.shape.ceiling)[self.mask]) >= _floor(self.shape, part)

@@ -14,6 +14,7 @@ from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
 from tests.e2e.fault_proxy import FaultProxy
 from tests.e2e.live_cluster import EMPTIED, LiveCluster
+from tests.e2e.program import wait_until
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
@@ -102,6 +103,8 @@ def cluster(control_plane: ControlPlane, extender: RunningExtender) -> Iterator[
         yield cluster
     finally:
         cluster.clear(kind for kind in EMPTIED if kind != "Lease")
+        # Its state outlives the test as well: what it still believes of this one would be said of the same names in the next.
+        wait_until(lambda: not any(node["total"] for node in extender.nodes().values()), what="the extender knows that no node is left")
 
 
 @pytest.fixture

@@ -94,6 +94,10 @@ class FaultProxy:
         """Answer calls with this status (500, 503, 429 ...) in the API server's place."""
         return self._add(Rule(Fault.ANSWER, method, path, times=times, status=status, retry_after_s=retry_after_s))
 
+    def answer_after_send(self, status: int, method: str = ANY, path: str = ANY, *, times: int | None = None) -> Rule:
+        """Forward calls, wait for the API server's answer, and answer with this status instead: an error that came after the deed."""
+        return self._add(Rule(Fault.ANSWER_AFTER, method, path, times=times, status=status))
+
     def hold_watch_events(self, seconds: float, path: str = ANY) -> Rule:
         """Pass on what watches say so many seconds late, in order; `math.inf` until `rule.remove()`. Running watches are hit too."""
         return self._add(Rule(Fault.LAG, "GET", path, seconds=seconds))
@@ -279,7 +283,7 @@ async def _read_chunks(upstream: aiohttp.ClientResponse, arrived: "asyncio.Queue
 
 async def _before(rule: Rule, request: web.BaseRequest) -> web.StreamResponse | None:
     """Play a fault of the way there; an answer ends the call."""
-    if rule.fault in {Fault.HOLD_ANSWER, Fault.CUT}:
+    if rule.fault in {Fault.HOLD_ANSWER, Fault.CUT, Fault.ANSWER_AFTER}:
         return None
     rule.hit()
     if rule.fault is Fault.DELAY:
@@ -301,6 +305,9 @@ async def _after(rule: Rule, request: web.BaseRequest) -> web.StreamResponse | N
     elif rule.fault is Fault.CUT:
         rule.hit()
         return _abort(request)
+    elif rule.fault is Fault.ANSWER_AFTER:
+        rule.hit()
+        return _refusal(rule)
     return None
 
 

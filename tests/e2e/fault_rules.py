@@ -18,6 +18,7 @@ class Fault(Enum):
     DROP = "drop"  # before: close the connection, never forward
     ANSWER = "answer"  # before: answer with a status, never forward
     HOLD_ANSWER = "hold answer"  # after: the API server has answered, the caller learns it on `release`
+    ANSWER_AFTER = "answer after send"  # after: the API server has answered, the caller gets a status instead
     CUT = "cut after send"  # after: the API server has answered, the connection is closed instead
     LAG = "hold watch events"  # watches: bytes arrive so much later
 

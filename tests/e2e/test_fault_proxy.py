@@ -189,6 +189,13 @@ def test_an_answer_in_the_api_servers_place(live: LiveCluster, caller: Caller, f
     assert not exists(live, "refused")
 
 
+def test_an_error_after_the_deed(live: LiveCluster, caller: Caller, fault_proxy: FaultProxy) -> None:
+    fault_proxy.answer_after_send(500, "POST", times=1)
+    assert caller.create("done") == 500
+    assert exists(live, "done")
+    assert fault_proxy.seen("POST")[0].status == 201
+
+
 def test_faults_hit_only_the_calls_that_match(caller: Caller, fault_proxy: FaultProxy) -> None:
     fault_proxy.drop("GET", "/secrets$")
     assert caller.send("GET", PATH)[0] == 200

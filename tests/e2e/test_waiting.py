@@ -187,9 +187,13 @@ def test_a_node_whose_agent_is_silent_takes_no_pods_until_it_is_heard_again(clus
     cluster.wait_bound("waits", timeout=SOON_S)
 
 
-def test_the_first_answer_of_a_new_extender_knows_silent_agents_already(control_plane: ControlPlane, cluster: LiveCluster) -> None:
+@pytest.mark.usefixtures("on_time")
+def test_the_first_answer_of_a_new_extender_knows_silent_agents_already(control_plane: ControlPlane, cluster: LiveCluster, way: FaultProxy) -> None:
     cluster.publish(observed(cluster.make_machine("mesh", "mesh"), age_s=600))
-    second = serve(control_plane, user="admin", environment={"LINKWISE_LEASE_NAME": "second"}).wait_leads()
+    # The lists of a large cluster take their time; this is when nobody has looked yet how old the observations are.
+    way.delay(0.5, "GET", "/gputopologies$")
+    environment = {"LINKWISE_LEASE_NAME": "second"}
+    second = serve(control_plane, user="admin", server=way.url, environment=environment).wait_leads()
     call = {"Pod": pod_object(pod("asks").gpus(2)), "NodeNames": ["mesh"], "Nodes": None}
     answer = httpx.post(f"{second.url}/filter", json=call).json()
     assert "silent for too long" in answer["FailedAndUnresolvableNodes"]["mesh"]

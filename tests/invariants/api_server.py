@@ -34,6 +34,10 @@ class Late:
     until: float
 
 
+def nobody_listens(uid: str, pod: JsonObject | None) -> None:
+    """A watch that ends nowhere."""
+
+
 @dataclass
 class ApiServer:
     """Pods by name, all in one namespace; ``tell`` is the watch: a pod's UID, and the pod as it is now or None where it is gone."""

@@ -9,8 +9,8 @@ import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from hypothesis import settings
@@ -25,12 +25,13 @@ from extender.sample_machines import sample
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster
 from extender.verbs import Clocks, Verbs
-from tests.builders import pod
+from tests.builders import NOW, pod
 from tests.invariants import recount
 from tests.invariants.api_server import Answer, ApiServer
 
 JsonObject = dict[str, Any]
 
+SETTINGS = Settings()
 KINDS = {"cube": "dgx1v", "pairs": "bridges", "mesh": "mesh"}
 NODES = tuple(KINDS)
 # Orders in which the GPUs of a node come up after a reboot, as functions of their number.
@@ -61,6 +62,7 @@ class Node:
     broken: frozenset[int] = frozenset()
     lost: int | None = None
 
+    @lru_cache  # noqa: B019  # a node is a value, and there are few
     def topology(self) -> JsonObject:
         """The GPUTopology now: GPUs numbered by place, named by UUID."""
         whole = sample(self.kind, self.name).to_object()
@@ -69,10 +71,24 @@ class Node:
         spec = {
             **whole["spec"],
             "gpus": [{**gpus[gpu], "index": place} for place, gpu in enumerate(present)],
-            "links": {"gpus": [[rows["gpus"][a][b] for b in present] for a in present], "nics": [rows["nics"][a] for a in present if rows.get("nics")]},
+            "links": {
+                "gpus": [[rows["gpus"][a][b] for b in present] for a in present],
+                "nics": [rows["nics"][a] for a in present if rows.get("nics")],
+            },
         }
         status = {**whole["status"], "gpus": [{"uuid": gpus[gpu]["uuid"], "healthy": gpu not in self.broken} for gpu in present]}
         return {**whole, "spec": spec, "status": status}
+
+
+def free_gpus(cluster: Cluster) -> dict[str, set[str] | None]:
+    """Free GPUs of each node by UUID, None for a closed or unknown one."""
+    view = cluster.view()
+    rows = {name: view.row_of[name] for name in NODES if name in view.row_of}
+    return dict.fromkeys(NODES) | {
+        name: {uuid for bit, uuid in enumerate(view.gpus[row].uuids) if int(view.free[row]) >> bit & 1}
+        for name, row in rows.items()
+        if view.closed[row] == Refusal.FITS
+    }
 
 
 @dataclass(frozen=True)
@@ -83,14 +99,7 @@ class Process:
     verbs: Verbs
 
     def free(self) -> dict[str, set[str] | None]:
-        """Free GPUs of each node by UUID, None for a closed or unknown one."""
-        view = self.cluster.view()
-        rows = {name: view.row_of[name] for name in NODES if name in view.row_of}
-        return dict.fromkeys(NODES) | {
-            name: {uuid for bit, uuid in enumerate(view.gpus[row].uuids) if int(view.free[row]) >> bit & 1}
-            for name, row in rows.items()
-            if view.closed[row] == Refusal.FITS
-        }
+        return free_gpus(self.cluster)
 
 
 @dataclass(frozen=True)
@@ -145,7 +154,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.made: dict[str, JsonObject] = {}  # UID -> the pod as it was created
         self.stalled = False
         self.events: list[tuple[str, JsonObject | None]] = []
-        self.extender = self.rebuilt()
+        self.extender = self.started(self.reread(), self.api)
 
     def teardown(self) -> None:
         self.loop.close()
@@ -155,16 +164,18 @@ class ClusterMachine(RuleBasedStateMachine):
     def _clock(self) -> float:
         return self.now
 
-    def started(self, topologies: Iterable[JsonObject], pods: Iterable[JsonObject], binder: Binder) -> Process:
-        """A new process that has read what is stored."""
+    def read(self, topologies: Iterable[JsonObject], pods: Iterable[JsonObject]) -> Cluster:
+        """The state that a new process makes of what is stored."""
         cluster = Cluster("nvidia.com/gpu", self._clock)
         SnapshotCluster(Snapshot(topologies=tuple(topologies), pods=tuple(pods)), cluster).feed()
-        verbs = Verbs(cluster, binder, Metrics(), Settings(), Clocks(self._clock, lambda: datetime(2026, 1, 1, tzinfo=UTC)))
-        return Process(cluster, verbs)
+        return cluster
 
-    def rebuilt(self) -> Process:
-        """A second extender on the same API server, from the pods and topologies of this moment."""
-        return self.started(self.published.values(), self.api.pods.values(), self.api)
+    def started(self, cluster: Cluster, binder: Binder) -> Process:
+        return Process(cluster, Verbs(cluster, binder, Metrics(), SETTINGS, Clocks(self._clock, lambda: NOW)))
+
+    def reread(self) -> Cluster:
+        """The state of an extender that would start at this moment."""
+        return self.read(self.published.values(), self.api.pods.values())
 
     def _told(self, uid: str, pod: JsonObject | None) -> None:
         self.events.append((uid, pod))
@@ -172,11 +183,11 @@ class ClusterMachine(RuleBasedStateMachine):
             self._deliver(len(self.events))
 
     def _deliver(self, count: int) -> None:
-        for uid, pod in self.events[:count]:
-            if pod is None:
+        for uid, news in self.events[:count]:
+            if news is None:
                 self.extender.cluster.remove_pod(uid)
             else:
-                self.extender.cluster.apply_pod(pod)
+                self.extender.cluster.apply_pod(news)
         del self.events[:count]
 
     def publish(self, name: str) -> None:
@@ -350,11 +361,11 @@ class ClusterMachine(RuleBasedStateMachine):
         """The watch broke and missed what happened since: a list of all pods repairs it."""
         self.events.clear()
         self.stalled = False
-        there = {pod["metadata"]["uid"]: pod for pod in self.api.pods.values()}
+        there = {each["metadata"]["uid"]: each for each in self.api.pods.values()}
         for uid in self.api.seen - there.keys():
             self.extender.cluster.remove_pod(uid)
-        for pod in there.values():
-            self.extender.cluster.apply_pod(pod)
+        for found in there.values():
+            self.extender.cluster.apply_pod(found)
         for name in self.published:
             self.publish(name)
 
@@ -364,7 +375,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self._late_ones_end(lands=lands)
         self.events.clear()
         self.stalled = False
-        self.extender = self.rebuilt()
+        self.extender = self.started(self.reread(), self.api)
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 

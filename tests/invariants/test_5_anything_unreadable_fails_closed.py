@@ -45,8 +45,8 @@ class AnythingUnreadableFailsClosed(ClusterMachine):
 
     @rule(node=st.sampled_from(NODES), part=st.sampled_from(["gpus", "links"]))
     def a_topology_cannot_be_read(self, node: str, part: str) -> None:
-        broken = self.nodes[node].topology()
-        broken["spec"][part] = "#"
+        whole = self.nodes[node].topology()
+        broken = {**whole, "spec": {**whole["spec"], part: "#"}}
         assert node in str(self.extender.cluster.apply_topology(broken))
         self.published.pop(node, None)
 

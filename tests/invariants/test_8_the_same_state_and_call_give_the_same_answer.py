@@ -1,5 +1,8 @@
-"""The same state and the same call give the same answer. Other UUIDs change only the UUIDs; permuting the GPUs leaves bandwidth, worst link and worth
-of the remainder unchanged (the set may be another of equal value)."""
+"""The same state and the same call give the same answer.
+
+Other UUIDs in the same order change only the UUIDs; permuting the GPUs leaves bandwidth, worst link and worth of the remainder unchanged (the set may be
+another of equal value).
+"""
 
 import json
 from collections.abc import Iterable
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from tests.invariants import recount
-from tests.invariants.api_server import ApiServer
+from tests.invariants.api_server import ApiServer, nobody_listens
 from tests.invariants.machine import NODES, ORDERS, WANTED, ClusterMachine, JsonObject, Wanted, run
 
 
@@ -47,8 +50,8 @@ class TheSameStateGivesTheSameAnswer(ClusterMachine):
 
     def _walk(self, topologies: Iterable[JsonObject], pods: Iterable[JsonObject], asking: JsonObject) -> Walk:
         """One pod's walk on a cluster of its own."""
-        api = ApiServer(self._clock, lambda uid, found: None, pods={each["metadata"]["name"]: each for each in pods})
-        process = self.started(topologies, api.pods.values(), api)
+        api = ApiServer(self._clock, nobody_listens, pods={each["metadata"]["name"]: each for each in pods})
+        process = self.started(self.read(topologies, api.pods.values()), api)
         api.create(asking)
         call = json.dumps({"Pod": asking, "NodeNames": list(NODES)}).encode()
         filtered, scores = process.verbs.filter(call), process.verbs.prioritize(call)

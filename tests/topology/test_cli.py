@@ -13,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from extender.sample_machines import SAMPLE_MACHINES
+from tests.api_door import api_door
 from tests.stand_in import write_nvidia_smi
 from topology.api import read_gputopology
 from topology.cli import MOST_BYTES, app
@@ -226,11 +227,25 @@ def test_links_as_json_is_one_object() -> None:
 # --- agent ---
 
 
-def test_the_agent_says_what_this_version_can_do() -> None:
-    for arguments in ((), ("--once",), ("--dry-run",)):
-        code, out, err = run("agent", "--node-name", "a", *arguments)
+def test_looking_once_and_printing_go_together() -> None:
+    for option in ("--once", "--dry-run"):
+        code, out, err = run("agent", "--node-name", "a", option)
         assert (code, out) == (2, "")
-        assert "--once --dry-run" in err
+        assert "--once and --dry-run go together" in err
+
+
+def test_the_running_agent_says_where_it_cannot_publish(tmp_path: Path) -> None:
+    code, out, err = run("agent", "--node-name", "a", "--kubeconfig", str(tmp_path / "nothing"))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"linkwise: kubeconfig {tmp_path / 'nothing'} cannot be used: ")
+
+
+def test_the_running_agent_says_that_its_port_is_taken(tmp_path: Path) -> None:
+    with api_door() as door:
+        config = str(door.kubeconfig(tmp_path))
+        code, _, err = run("agent", "--node-name", "a", "--kubeconfig", config, "--context", "x", "--metrics-port", str(door.port))
+    assert code == 2
+    assert f"--metrics-port {door.port} cannot be listened on" in err
 
 
 def test_the_agent_asks_for_its_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 `running` calls `Holders.observe` every few seconds; `wanted` writes the outcome into the status. The extender gives GPUs to new pods by this (pods that
 came around it, pods deleted by force), so it errs to one side only: a GPU counts as held until kubelet has left its holder out twice in a row. A kubelet
-that has just started may list no pods at all for a moment, though their containers run. While it does not answer, the holders are those last seen.
+that has just started may list no pods at all for a moment, though their containers run. While it does not answer, the holders are those last seen, and so is
+the time of observation: the extender takes it for the time at which the holders were so, to tell a pod from a namesake that came later. Where kubelet
+stays silent for long, the node therefore becomes stale, and takes no new pods.
 
 Under NVIDIA's device plugin an id is a GPU's UUID, with a suffix where one GPU is offered several times (`GPU-…::3`), or the UUID of a MIG device, whose
 GPU nvidia-smi tells. Any other id of the GPU resource names a GPU that nobody can tell: the condition says so.
@@ -12,6 +14,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +31,18 @@ _MOST_NAMED: Final = 4  # devices in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
-    """What is known of the holders. ``observed`` False: nothing, and nobody may conclude that a GPU is free."""
+class _Answer:
+    """What kubelet said, and when it was asked."""
 
-    observed: bool
+    claims: frozenset[Claim]
+    asked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is known of the holders, and when it was so. ``at`` None: nothing is known, and nobody may conclude that a GPU is free."""
+
+    at: datetime | None
     holders: Mapping[str, tuple[GpuHolder, ...]]  # by UUID, in order of their names
     condition: Condition
 
@@ -43,21 +54,20 @@ class Holders:
         self._socket = socket
         self._resource = resource
         self._ask = ask
-        self._lists: deque[frozenset[Claim]] = deque(maxlen=2)  # the last two answers; none: kubelet never answered
+        self._answers: deque[_Answer] = deque(maxlen=2)  # the last two; none: kubelet never answered
         self.error: PodResourcesError | None = None
 
     def remember(self, published: GPUTopology) -> None:
         """Begin with the holders that an earlier agent of this node has published."""
-        if published.status.holders_observed and not self._lists:
-            gpus = published.status.gpus
-            self._lists.append(
-                frozenset(Claim(one.namespace, one.name, one.container or "", self._resource, gpu.uuid) for gpu in gpus for one in gpu.holders)
-            )
+        status = published.status
+        if status.holders_observed and status.observed_at is not None and not self._answers:
+            claims = (Claim(one.namespace, one.name, one.container or "", self._resource, gpu.uuid) for gpu in status.gpus for one in gpu.holders)
+            self._answers.append(_Answer(frozenset(claims), status.observed_at))
 
-    def ask(self) -> None:
+    def ask(self, now: datetime) -> None:
         """Ask kubelet; what it said, or why it did not, is in the next `observation`."""
         try:
-            self._lists.append(self._ask(self._socket))
+            self._answers.append(_Answer(self._ask(self._socket), now))
         except PodResourcesError as error:
             self.error = error
         else:
@@ -68,21 +78,28 @@ class Holders:
         known = frozenset(uuids)
         held: dict[str, set[GpuHolder]] = {}
         strange: list[Claim] = []
-        for claim in sorted(frozenset().union(*self._lists)):
+        for claim in sorted(frozenset().union(*(answer.claims for answer in self._answers))):
             uuid = gpu_of(claim.device, known, mig_parents)
             if uuid is not None:
                 held.setdefault(uuid, set()).add(GpuHolder(namespace=claim.namespace, name=claim.pod, container=claim.container or None))
             elif claim.resource == self._resource or claim.device.startswith(_NVIDIA):
                 strange.append(claim)
         holders = {uuid: tuple(sorted(found, key=_by_name)) for uuid, found in held.items()}
-        return Observation(bool(self._lists), holders, self._condition(strange))
+        return Observation(self._at(), holders, self._condition(strange))
+
+    def _at(self) -> datetime | None:
+        """Return the time at which everything was so: the earlier one, where what it told is still told."""
+        if not self._answers:
+            return None
+        first, last = self._answers[0], self._answers[-1]
+        return last.asked_at if first.claims == last.claims else first.asked_at
 
     def _condition(self, strange: list[Claim]) -> Condition:
         if self.error is not None:
             reason = "SocketAbsent" if self.error.absent else "ListFailed"
-            then = "the holders are those last seen" if self._lists else "nobody knows who holds which GPU"
+            then = "the holders are those last seen" if self._answers else "nobody knows who holds which GPU"
             return Condition(type=HOLDERS_OBSERVED, status="False", reason=reason, message=f"{self.error}; {then}")
-        if not self._lists:
+        if not self._answers:
             return Condition(type=HOLDERS_OBSERVED, status="Unknown", reason="NotAsked", message="kubelet was not asked yet")
         if strange:
             return Condition(type=HOLDERS_OBSERVED, status="False", reason="UnknownDevices", message=_unknown(strange))

@@ -2,8 +2,8 @@
 
 Called by `running` in every round, which also decides when to try again. Server-side apply under the field manager `linkwise-agent`, with force: the spec
 is this agent's alone. The object belongs to the Node, so it goes when the Node goes. Between two writes the metadata of Node and object are looked up: a
-re-created Node, a deleted object or a spec changed by somebody else is written again. Looked up and not watched: kubelet reads its own Node at the same
-pace, and an agent that may only `get` can list nobody else's.
+re-created Node, a deleted object or a spec changed by somebody else is written again. Looked up and not watched: kubelet reads its own Node about as
+often, and an agent that may only `get` can list nobody else's.
 
 An object that an earlier agent of this node wrote is taken over: applying what it holds already changes nothing, and events tell the difference.
 """

@@ -12,7 +12,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from types import FrameType
 from typing import Final
 
@@ -63,7 +62,6 @@ class Agent:
         self._mig_parents: dict[str, str] = {}
         self._earlier: Earlier | None = None
         self._has_begun = False  # what an earlier agent published has been read
-        self._asked_at: datetime | None = None  # when kubelet was asked last, and answered
         self._due = _Due(self._clocks.monotonic)
         self._pause_s = 0.0
         self._round_at = self._clocks.monotonic()
@@ -175,23 +173,18 @@ class Agent:
             self._mig_parents = mig_parents(look.facts.inventory)
         if self._due.now("holders", self._settings.holders_every_s):
             self._ask_kubelet()
-        # Who reads the holders takes observedAt for the time at which they were so: a pod that came since must not seem to be gone.
-        now = self._asked_at or now
         observation = self._holders.observation((gpu.uuid for gpu in topology.spec.gpus), self._mig_parents)
-        topology = with_transitions(with_holders(topology, observation, now), earlier.topology if earlier is not None else None)
+        topology = with_transitions(with_holders(topology, observation), earlier.topology if earlier is not None else None, now)
         # A failing driver does not rewrite what is remembered; the next good look compares itself with the last good one.
         self._earlier = Earlier(topology, same_boot=True) if error is None or earlier is None else Earlier(topology, earlier.same_boot)
         return topology
 
     def _ask_kubelet(self) -> None:
-        now = self._clocks.day()
-        self._holders.ask()
+        self._holders.ask(self._clocks.day())
         error = self._holders.error
         if error is None:
-            self._asked_at = now
             self._said.over("holders", "kubelet answers PodResources")
             return
-        self._asked_at = None
         self._metrics.failed("holders")
         self._said.say("holders", f"{error}; who holds which GPU is not observed")
 

@@ -42,8 +42,9 @@ class AgentSettings(BaseSettings):
     failing_every_s: Annotated[float, Field(gt=0, description="the same while the driver fails or a GPU is lost")] = 10.0
     no_gpu_every_s: Annotated[float, Field(gt=0, description="the same on a node without NVIDIA GPUs")] = 120.0
     holders_every_s: Annotated[float, Field(gt=0, description="between two questions to kubelet, who holds which GPU")] = 5.0
-    # Below 15 s less an API call: a re-created Node has its GPUTopology again in that time. kubelet reads its own Node at this pace as well.
-    look_up_every_s: Annotated[float, Field(gt=0, description="between two looks at the Node and the object on the API server")] = 10.0
+    # A re-created Node has its GPUTopology again within 15 s, also where the garbage collector comes between the first look and the second. kubelet
+    # reads its own Node every 10 s.
+    look_up_every_s: Annotated[float, Field(gt=0, description="between two looks at the Node and the object on the API server")] = 7.0
     heartbeat_s: Annotated[float, Field(gt=0, description="status is written this often although nothing changed")] = 60.0
     gpu_resource: Annotated[str, Field(min_length=1, description="resource whose device ids are GPUs")] = WHOLE_GPU
     pod_resources_socket: Annotated[Path, Field(description="kubelet's PodResources")] = POD_RESOURCES_SOCKET

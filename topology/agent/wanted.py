@@ -67,30 +67,30 @@ def _unready(topology: GPUTopology, error: LinkwiseError, now: datetime) -> GPUT
     return topology.model_copy(update={"status": status})
 
 
-def with_holders(topology: GPUTopology, observation: Observation, now: datetime) -> GPUTopology:
-    """Return the topology with who holds what at that time; a GPU is free when it is healthy and nobody holds it."""
+def with_holders(topology: GPUTopology, observation: Observation) -> GPUTopology:
+    """Return the topology with who holds what, as of the time at which it was so; a GPU is free when it is healthy and nobody holds it."""
     status = topology.status
     gpus = tuple(gpu.model_copy(update={"holders": observation.holders.get(gpu.uuid, ())}) for gpu in status.gpus)
     others = [condition for condition in status.conditions if condition.type != HOLDERS_OBSERVED]
+    observed = observation.at is not None
     changed = {
-        "observed_at": now.replace(microsecond=0),
+        "observed_at": status.observed_at if observation.at is None else observation.at.replace(microsecond=0),
         "gpus": gpus,
-        "holders_observed": observation.observed,
+        "holders_observed": observed,
         "conditions": (*others, observation.condition),
-        "free_gpus": sum(gpu.healthy and not gpu.holders for gpu in gpus) if observation.observed else None,
+        "free_gpus": sum(gpu.healthy and not gpu.holders for gpu in gpus) if observed else None,
     }
     return topology.model_copy(update={"status": status.model_copy(update=changed)})
 
 
-def with_transitions(topology: GPUTopology, earlier: GPUTopology | None) -> GPUTopology:
-    """Return the topology with the time of each condition's last change: that of ``earlier`` where the status is the same, else that of observation."""
+def with_transitions(topology: GPUTopology, earlier: GPUTopology | None, now: datetime) -> GPUTopology:
+    """Return the topology with the time of each condition's last change: that of ``earlier`` where the status is the same, else now."""
     before = {condition.type: condition for condition in (earlier.status.conditions if earlier is not None else ())}
-    status = topology.status
     conditions = tuple(
-        condition.model_copy(update={"last_transition_time": _since(condition, before.get(condition.type)) or status.observed_at})
-        for condition in status.conditions
+        condition.model_copy(update={"last_transition_time": _since(condition, before.get(condition.type)) or now.replace(microsecond=0)})
+        for condition in topology.status.conditions
     )
-    return topology.model_copy(update={"status": status.model_copy(update={"conditions": conditions})})
+    return topology.model_copy(update={"status": topology.status.model_copy(update={"conditions": conditions})})
 
 
 def _since(condition: Condition, before: Condition | None) -> datetime | None:

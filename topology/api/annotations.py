@@ -30,12 +30,12 @@ GPU_CORES: Final = PREFIX + "gpu-cores"
 SUPPORTED: Final = (TOPOLOGY, MIN_BANDWIDTH, MAX_DISTANCE, GPU_MODEL, POLICY)
 PLANNED: Final = (NIC_DISTANCE, NUMA, GPU_COUNT, GPU_CORES)  # part of the contract, refused with "not yet supported" until they are built
 
-# What Linkwise writes: on the pod at bind, on a Node to wake waiting pods.
+# What Linkwise writes: on the pod at bind, on a Node to wake waiting pods, on a GPUTopology the boot of the node in which its agent looked.
 ALLOCATION: Final = PREFIX + "allocation"
 TOPOLOGY_GENERATION: Final = PREFIX + "topology-generation"
+BOOT_ID: Final = PREFIX + "boot-id"
 
-WRITTEN: Final = (ALLOCATION, TOPOLOGY_GENERATION)
-BOOT_ID: Final = PREFIX + "boot-id"  # on a GPUTopology: the boot of the node in which its agent looked
+WRITTEN: Final = (ALLOCATION, TOPOLOGY_GENERATION, BOOT_ID)
 
 # Resources.
 WHOLE_GPU: Final = "nvidia.com/gpu"  # the default; the name is a setting of the extender

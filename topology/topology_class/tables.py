@@ -82,6 +82,15 @@ class TopologyClass:
         table: NDArray[np.int8] = over_pairs(self.links.distance, np.maximum)
         return _frozen(table)
 
+    @cached_property
+    def weakness(self) -> NDArray[np.int32]:
+        """(2**n,) int32: sort key of the weakest pair by its code, farthest first, then with the fewest NVLinks; 0 below two members."""
+        pairs = np.zeros((self.size, self.size), dtype=np.int32)
+        for i, j, code in self._matrix.pairs():
+            distance, links = (code or _UNPRINTED).weakness()
+            pairs[i, j] = pairs[j, i] = 1000 * (1 + distance) + links
+        return _frozen(over_pairs(pairs, np.maximum))
+
     def best_bandwidths(self, k: int, ceiling: Distance = Distance.SYS) -> NDArray[np.float64]:
         """Return GB/s of the best set of ``k`` GPUs inside every mask, shape (2**n,); -1.0 where there is none.
 
@@ -128,8 +137,9 @@ class TopologyClass:
     def best_set(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, careful: bool = True) -> GpuSet | None:
         """Return the set of ``k`` GPUs to take from the free ``mask``, None where none has ``floor`` GB/s and no link beyond ``ceiling``.
 
-        Of the sets within 1 percent of the best bandwidth the one whose remainder is worth most, then the fastest, the nearest on PCIe, the lowest GPUs. With
-        ``careful=False`` (the pod does not care), and for a single GPU, every set that meets floor and ceiling competes. A single GPU has 0.0 GB/s.
+        Of the sets within 1 percent of the best bandwidth the one whose remainder is worth most, then the fastest, the nearest on PCIe, the one whose
+        weakest link is strongest, the lowest GPUs. With ``careful=False`` (the pod does not care), and for a single GPU, every set that meets floor and
+        ceiling competes. A single GPU has 0.0 GB/s.
         """
         self._check(mask, k)
         return self._best_set(int(mask), k, ceiling, floor, careful)
@@ -142,7 +152,8 @@ class TopologyClass:
         if careful:
             bandwidth = self.bandwidth[found]
             found = found[bandwidth >= ALMOST * bandwidth.max()]
-        first = np.lexsort((self._numbering[found], self._spread[found], -self.bandwidth[found], -self.worth[mask ^ found]))[0]
+        remainder = -self.worth[mask ^ found]
+        first = np.lexsort((self._numbering[found], self.weakness[found], self._spread[found], -self.bandwidth[found], remainder))[0]
         return self.gpu_set(int(found[first]))
 
     def sets(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0) -> NDArray[np.int64]:

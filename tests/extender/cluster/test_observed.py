@@ -120,6 +120,28 @@ def test_nothing_is_left_of_a_ghost_whose_node_loses_its_topology(cluster: Clust
     assert free(cluster) == list(range(8))
 
 
+def stranger(uid: str, created_s: float) -> JsonObject:
+    """A pod of two GPUs that came around Linkwise, created so many seconds after the start; the API server writes whole seconds."""
+    item = pod("web-0").gpus(2).bound_to(NODE).build()
+    item["metadata"] |= {"uid": uid, "creationTimestamp": (START + timedelta(seconds=created_s)).replace(microsecond=0).isoformat()}
+    return item
+
+
+@pytest.mark.parametrize("holds", [pytest.param((2, 3), id="other GPUs than the earlier one"), pytest.param((0, 1), id="the same GPUs")])
+def test_what_was_observed_of_a_pod_says_nothing_of_the_next_one_of_that_name(cluster: Cluster, holds: tuple[int, int]) -> None:
+    cluster.apply_pod(stranger("first", 1))
+    cluster.apply_topology(observation(1.1, dict.fromkeys((0, 1), "default/web-0")))
+    assert free(cluster) == [2, 3, 4, 5, 6, 7], "nobody of that name was there before"
+    cluster.remove_pod("first")
+    cluster.apply_pod(stranger("second", 10.9))
+    for seconds in (1.1, 10.5):  # looked at before the second pod was there, however late it is heard of
+        cluster.apply_topology(observation(seconds, dict.fromkeys((0, 1), "default/web-0")))
+        view = cluster.view()
+        assert view.closed[view.row_of[NODE]] == Refusal.UNKNOWN_HOLDER
+    cluster.apply_topology(observation(11, dict.fromkeys(holds, "default/web-0")))
+    assert free(cluster) == [bit for bit in range(8) if bit not in holds]
+
+
 @pytest.mark.parametrize(
     ("status", "running"),
     [

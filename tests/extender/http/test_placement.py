@@ -126,7 +126,7 @@ def test_a_pod_must_stay_inside_one_nvlink_domain(extender: Serve):
 
 
 def test_gpus_that_are_free_here_and_there_are_no_place_for_a_pod(extender: Serve):
-    """kueue 4329: feasibility is per node and per set, never a sum."""
+    """Kueue 4329: feasibility is per node and per set, never a sum."""
     served = extender(a="mesh", b="mesh")
     for node in ("a", "b"):
         served.scheduler.filter(pod(f"most-of-{node}").gpus(3))

@@ -89,7 +89,7 @@ def test_two_kube_schedulers_that_want_the_same_pods_elsewhere_bind_each_once(ex
 
 
 def test_bind_twice_succeeds_once_and_elsewhere_is_refused_by_name(extender: Serve):
-    """kubernetes 96579: the bind succeeded, the HTTP call timed out, the scheduler calls again."""
+    """Kubernetes 96579: the bind succeeded, the HTTP call timed out, the scheduler calls again."""
     served = extender(a="mesh", b="mesh")
     asked = pod("once").gpus(2)
     assert served.scheduler.filter(asked)["NodeNames"] == ["a", "b"]

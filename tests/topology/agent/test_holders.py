@@ -1,5 +1,6 @@
 """A GPU counts as held until kubelet has left its holder out twice in a row; nothing else frees one."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,13 @@ def after(*answers: Answer, published: GPUTopology | None = None) -> Observation
     holders = Holders(SOCKET, "nvidia.com/gpu", ask)
     if published is not None:
         holders.remember(published)
-    for _ in answers:
-        holders.ask()
+    for second in range(1, len(answers) + 1):
+        holders.ask(at(second))
     return holders.observation(GPUS, {MIG: GPUS[3]})
+
+
+def at(second: int) -> datetime:
+    return datetime(2026, 3, 1, 12, 0, second, tzinfo=UTC)
 
 
 def listed(*claims: Claim) -> frozenset[Claim]:
@@ -92,7 +97,7 @@ def test_every_holder_of_a_gpu_is_named_once_and_in_order() -> None:
         GpuHolder(namespace="ml", name="a", container="side"),
         GpuHolder(namespace="ml", name="b", container="main"),
     )
-    assert (observation.observed, observation.condition.status, observation.condition.reason) == (True, "True", "KubeletAnswers")
+    assert (observation.at, observation.condition.status, observation.condition.reason) == (at(1), "True", "KubeletAnswers")
 
 
 def test_gpus_held_through_another_resource_count_and_other_devices_do_not() -> None:
@@ -107,23 +112,23 @@ def test_devices_that_are_no_gpus_of_this_node_are_named() -> None:
     strange = [claim(f"gpu-{n}", f"pod-{n}") for n in range(6)]
     observation = after(listed(claim(GPUS[0]), *strange, claim("GPU-of-elsewhere", "z", "example.com/gpu")))
     assert held(observation) == {GPUS[0]: ["train"]}
-    assert (observation.observed, observation.condition.status, observation.condition.reason) == (True, "False", "UnknownDevices")
+    assert (observation.at, observation.condition.status, observation.condition.reason) == (at(1), "False", "UnknownDevices")
     assert "nvidia.com/gpu gpu-0 of pod ml/pod-0" in observation.condition.message
     assert observation.condition.message.endswith("and 3 more")
 
 
 def test_before_the_first_answer_nobody_knows_anything() -> None:
-    assert (after().observed, after().condition.reason) == (False, "NotAsked")
+    assert (after().at, after().condition.reason) == (None, "NotAsked")
     for error, reason in ((ABSENT, "SocketAbsent"), (SILENT, "ListFailed")):
         observation = after(error)
-        assert (observation.observed, held(observation), observation.condition.reason) == (False, {}, reason)
+        assert (observation.at, held(observation), observation.condition.reason) == (None, {}, reason)
         assert observation.condition.message == f"{error}; nobody knows who holds which GPU"
 
 
 @pytest.mark.parametrize("error", [SILENT, ABSENT], ids=["it fails", "its socket is gone"])
 def test_while_kubelet_is_silent_the_holders_are_those_last_seen(error: PodResourcesError) -> None:
     observation = after(listed(claim(GPUS[0])), error, error, error)
-    assert (observation.observed, held(observation)) == (True, {GPUS[0]: ["train"]})
+    assert (observation.at, held(observation)) == (at(1), {GPUS[0]: ["train"]}), "and so is the time at which they were so"
     assert observation.condition.status == "False"
     assert observation.condition.message.endswith("; the holders are those last seen")
 
@@ -144,12 +149,22 @@ def test_what_an_earlier_agent_published_counts_like_an_answer() -> None:
     before = sample("mesh", "node-a")
     holder = GpuHolder(namespace="ml", name="train", container="main")
     gpus = tuple(gpu.model_copy(update={"holders": (holder,)}) if i == 1 else gpu for i, gpu in enumerate(before.status.gpus))
-    published = before.model_copy(update={"status": before.status.model_copy(update={"gpus": gpus, "holders_observed": True})})
+    seen = {"gpus": gpus, "holders_observed": True, "observed_at": at(0)}
+    published = before.model_copy(update={"status": before.status.model_copy(update=seen)})
     assert after(SILENT, published=published).holders == {GPUS[1]: (holder,)}
+    assert after(SILENT, published=published).at == at(0)
     assert held(after(listed(), published=published)) == {GPUS[1]: ["train"]}
     assert held(after(listed(), listed(), published=published)) == {}
-    unobserved = before.model_copy(update={"status": before.status.model_copy(update={"gpus": gpus, "holders_observed": False})})
-    assert (after(SILENT, published=unobserved).observed, held(after(listed(), published=unobserved))) == (False, {})
+    unobserved = before.model_copy(update={"status": before.status.model_copy(update={**seen, "holders_observed": False})})
+    assert (after(SILENT, published=unobserved).at, held(after(listed(), published=unobserved))) == (None, {})
+
+
+def test_the_time_of_observation_is_never_later_than_what_is_told() -> None:
+    """A StatefulSet's pod comes again under its name: what was told of the earlier one must not be taken for what the new one holds."""
+    assert after(listed(claim(GPUS[0])), listed(claim(GPUS[0]))).at == at(2)
+    assert after(listed(claim(GPUS[0])), listed()).at == at(1)
+    assert after(listed(claim(GPUS[0])), listed(), listed()).at == at(3)
+    assert after(listed(claim(GPUS[0])), listed(claim(GPUS[0])), SILENT).at == at(2)
 
 
 answers = st.one_of(st.just(SILENT), st.frozensets(st.sampled_from([claim(uuid, pod) for uuid in GPUS for pod in ("a", "b")])))
@@ -161,5 +176,5 @@ def test_what_is_held_is_what_the_last_two_answers_name(given_answers: list[Answ
     told = [answer for answer in given_answers if not isinstance(answer, PodResourcesError)][-2:]
     expected = {(one.device, one.pod) for answer in told for one in answer}
     assert {(uuid, name) for uuid, names in held(observation).items() for name in names} == expected
-    assert observation.observed == bool(told)
+    assert (observation.at is not None) == bool(told)
     assert (observation.condition.status == "True") == (bool(given_answers) and given_answers[-1] is not SILENT)

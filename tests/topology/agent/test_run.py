@@ -2,6 +2,7 @@
 
 import os
 import select
+import threading
 import time
 from pathlib import Path
 
@@ -53,6 +54,28 @@ def test_a_tool_that_closes_its_output_and_hangs_is_ended_too(tmp_path: Path) ->
     with pytest.raises(NvidiaSmiError, match="did not answer"):
         NvidiaSmi(str(script), SHORT_S)("-L")
     assert ends((tmp_path / "hanging").read_text(encoding="utf-8").strip())
+
+
+@pytest.mark.parametrize("body", ["sleep 600", "exec >&- 2>&-; sleep 600"], ids=["it prints nothing", "it has closed its output"])
+def test_a_call_ends_at_once_when_nobody_waits_for_it_any_more(tmp_path: Path, body: str) -> None:
+    stop = threading.Event()
+    smi = NvidiaSmi(str(executable(tmp_path, f"touch '{tmp_path}/begun'; {body}")), PATIENCE_S, stop)
+    caught: list[NvidiaSmiError] = []
+
+    def call() -> None:
+        with pytest.raises(NvidiaSmiError, match="nvidia-smi topo -m was ended, as the agent ends") as error:
+            smi("topo", "-m")
+        caught.append(error.value)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    while not (tmp_path / "begun").exists():
+        assert not stop.wait(0.01)
+    stop.set()
+    caller.join(PATIENCE_S / 2)
+    assert len(caught) == 1
+    with pytest.raises(NvidiaSmiError, match="as the agent ends"):
+        smi("-L")  # nor does another one begin
 
 
 def test_endless_output_is_cut_off(tmp_path: Path) -> None:

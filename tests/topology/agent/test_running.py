@@ -53,10 +53,10 @@ class Node:
         """Look at what nvidia-smi shows now."""
         return Look(look(self.settings), None, 0.1)
 
-    def pass_time(self, agent: Agent, seconds: float) -> None:
+    def pass_time(self, agent: Agent, seconds: int, step: int = 5) -> None:
         """Let an agent make its rounds for that long."""
-        for _ in range(int(seconds / 5)):
-            self.clock.now += 5
+        for _ in range(seconds // step):
+            self.clock.now += step
             agent.round()
 
     def stored(self) -> GPUTopology:
@@ -127,15 +127,15 @@ def test_a_look_is_published_with_who_holds_what(node: Node) -> None:
     assert node.stored().status.observed_at == START + timedelta(seconds=node.clock.now - 5)
 
 
-def test_node_and_object_are_looked_up_every_ten_seconds(node: Node) -> None:
+def test_node_and_object_are_looked_up_every_seven_seconds(node: Node) -> None:
     agent = published(node)
     before = len(node.door.calls)
-    node.pass_time(agent, 50)
-    assert [call.method for call in node.door.calls[before:]] == ["GET", "GET"] * 5
+    node.pass_time(agent, 49, step=1)
+    assert [call.method for call in node.door.calls[before:]] == ["GET", "GET"] * 7
 
 
 def test_the_time_of_observation_is_not_later_than_what_kubelet_said(node: Node) -> None:
-    """Who reads it concludes that a pod which came since does not hold a GPU."""
+    """Who reads it concludes that a pod which came since holds nothing."""
     agent = published(node)
     asked_at = START + timedelta(seconds=node.clock.now)
     node.clock.now += 3
@@ -143,6 +143,20 @@ def test_the_time_of_observation_is_not_later_than_what_kubelet_said(node: Node)
     agent.round()
     assert not node.stored().status.gpus[0].healthy
     assert node.stored().status.observed_at == asked_at
+
+
+def test_the_time_of_observation_stands_still_while_kubelet_is_silent(node: Node) -> None:
+    node.kubelet.hold("ml/train", GPUS[1])
+    agent = published(node)
+    node.pass_time(agent, 60)
+    last = START + timedelta(seconds=node.clock.now)
+    node.kubelet.broken = True
+    node.pass_time(agent, 120)
+    status = node.stored().status
+    assert (status.observed_at, status.holders_observed, status.free_gpus) == (last, True, 3)
+    node.kubelet.broken = False
+    node.pass_time(agent, 5)
+    assert node.stored().status.observed_at == START + timedelta(seconds=node.clock.now)
 
 
 def test_a_mig_device_holds_its_gpu(node: Node) -> None:
@@ -210,7 +224,6 @@ def test_a_missing_node_is_said_once_and_waited_for(node: Node) -> None:
     agent = node.agent()
     with capture_logs() as lines:
         agent.looked(node.look())
-        agent.round()
         node.pass_time(agent, 30)
         assert node.door.topologies == {}
         node.door.nodes["node-a"] = "uid-1"

@@ -13,6 +13,30 @@ def test_defaults_are_those_of_a_node() -> None:
     assert (settings.nvidia_smi, settings.sysfs_root, settings.timeout_s) == (None, Path("/sys"), 20.0)
 
 
+def test_defaults_of_the_running_agent_are_those_of_the_design() -> None:
+    settings = AgentSettings(node_name="node-a")
+    assert (settings.probe_every_s, settings.holders_every_s, settings.heartbeat_s) == (30.0, 5.0, 60.0)
+    assert 2 * settings.look_up_every_s < 15, "a re-created Node has its topology again within 15 s"
+    assert (settings.gpu_resource, settings.pod_resources_socket) == ("nvidia.com/gpu", Path("/var/lib/kubelet/pod-resources/kubelet.sock"))
+    assert (settings.kubeconfig, settings.context, settings.metrics_port) == (None, None, 0)
+
+
+def test_further_settings_go_by_name_and_none_leaves_them_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINKWISE_AGENT_METRICS_PORT", "8889")
+    monkeypatch.setenv("LINKWISE_AGENT_HEARTBEAT_S", "30")
+    settings = agent_settings("node-a", kubeconfig=Path("/etc/kubeconfig"), metrics_port=None)
+    assert (settings.kubeconfig, settings.metrics_port, settings.heartbeat_s) == (Path("/etc/kubeconfig"), 8889, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("probe_every_s", 0), ("heartbeat_s", -1), ("holders_every_s", "often"), ("metrics_port", 70000), ("gpu_resource", "")],
+)
+def test_a_pace_or_port_that_cannot_be_is_refused(name: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"agent settings: {name}"):
+        agent_settings("node-a", **{name: value})  # type: ignore[arg-type]
+
+
 def test_the_environment_sets_what_no_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKWISE_AGENT_NVIDIA_SMI", "/opt/nvidia-smi")
     monkeypatch.setenv("LINKWISE_AGENT_TIMEOUT_S", "5")

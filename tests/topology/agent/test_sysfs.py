@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.sample_machines import DGX1V, MESH, PCIE, SAMPLE_MACHINES, SampleMachine
 from tests.stand_in import write_minor, write_pci_device, write_sysfs
-from topology.agent.sysfs import PciePath, fill_from_kernel, path_level, read_links
+from topology.agent.sysfs import PciePath, boot_id, fill_from_kernel, path_level, read_links
 from topology.inventory import Gpu, Inventory
 
 HOST = "pci0000:3a"
@@ -106,6 +106,16 @@ def test_minor_number_is_read_although_sysfs_does_not_show_the_device(tmp_path: 
 def test_a_pci_domain_of_more_than_four_digits_is_found(tmp_path: Path) -> None:
     write_pci_device(tmp_path / "sys", "pci10000:00/10000:00:01.0", "10000:01:00.0", {"numa_node": "1"})
     assert fill_from_kernel(Inventory((Gpu(bus_id="00010000:01:00.0"),)), tmp_path / "sys").gpus[0].numa_node == 1
+
+
+def test_a_boot_has_a_name_where_the_kernel_tells_it(tmp_path: Path) -> None:
+    assert boot_id(tmp_path / "sys") is None
+    path = tmp_path / "proc" / "sys" / "kernel" / "random" / "boot_id"
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    assert boot_id(tmp_path / "sys") is None
+    path.write_text("0d1e2f30-0000-4000-8000-000000000001\n")
+    assert boot_id(tmp_path / "sys") == "0d1e2f30-0000-4000-8000-000000000001"
 
 
 @given(st.text())

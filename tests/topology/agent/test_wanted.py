@@ -104,33 +104,34 @@ def test_after_a_failure_a_good_look_is_as_if_nothing_had_been(facts: Facts) -> 
 
 
 def test_a_gpu_is_free_when_it_is_healthy_and_nobody_holds_it(facts: Facts) -> None:
-    topology = with_holders(described(facts), Observation(True, {GPUS[1]: (HOLDER,)}, ANSWERS), LATER)
+    topology = with_holders(described(facts), Observation(LATER, {GPUS[1]: (HOLDER,)}, ANSWERS))
     assert [gpu.holders for gpu in topology.status.gpus] == [(), (HOLDER,), (), ()]
     assert (topology.status.holders_observed, topology.status.free_gpus) == (True, 3)
     assert topology.status.observed_at == LATER.replace(microsecond=0)
     assert condition(topology, HOLDERS_OBSERVED).reason == "KubeletAnswers"
-    again = with_holders(topology, Observation(True, {}, ANSWERS), LATER)
+    again = with_holders(topology, Observation(LATER, {}, ANSWERS))
     assert (again.status.free_gpus, len(again.status.conditions)) == (4, len(topology.status.conditions))
 
 
 def test_nobody_says_how_many_are_free_when_nobody_knows_the_holders(facts: Facts) -> None:
     absent = Condition(type=HOLDERS_OBSERVED, status="False", reason="SocketAbsent")
-    topology = with_holders(described(facts), Observation(False, {}, absent), NOW)
+    topology = with_holders(described(facts), Observation(None, {}, absent))
     assert (topology.status.holders_observed, topology.status.free_gpus) == (False, None)
+    assert topology.status.observed_at == NOW.replace(microsecond=0), "the hardware was looked at all the same"
 
 
 def test_unhealthy_gpus_are_not_free(facts: Facts) -> None:
     broken, _ = wanted("node-a", failed(InternalError("it fails")), Earlier(described(facts), same_boot=True), NOW)
     assert broken is not None
-    assert with_holders(broken, Observation(True, {}, ANSWERS), NOW).status.free_gpus == 0
+    assert with_holders(broken, Observation(NOW, {}, ANSWERS)).status.free_gpus == 0
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes(facts: Facts) -> None:
-    first = with_transitions(with_holders(described(facts), Observation(True, {}, ANSWERS), NOW), None)
-    second = with_transitions(with_holders(described(facts), Observation(True, {}, ANSWERS), LATER), first)
+    first = with_transitions(with_holders(described(facts), Observation(NOW, {}, ANSWERS)), None, NOW)
+    second = with_transitions(with_holders(described(facts), Observation(LATER, {}, ANSWERS)), first, LATER)
     assert {found.last_transition_time for found in second.status.conditions} == {NOW.replace(microsecond=0)}
     silent = Condition(type=HOLDERS_OBSERVED, status="False", reason="ListFailed")
-    third = with_transitions(with_holders(described(facts), Observation(True, {}, silent), LATER), second)
+    third = with_transitions(with_holders(described(facts), Observation(NOW, {}, silent)), second, LATER)
     times = {found.type: found.last_transition_time for found in third.status.conditions}
     assert times.pop(HOLDERS_OBSERVED) == LATER.replace(microsecond=0)
     assert set(times.values()) == {NOW.replace(microsecond=0)}

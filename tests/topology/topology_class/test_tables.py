@@ -181,10 +181,12 @@ def assert_same_figures(machine: Machine, order: list[int]) -> None:
     for k in range(1, machine.size + 1):
         assert after.best_bandwidths(k, Distance.NODE).tolist() == before.best_bandwidths(k, Distance.NODE)[there].tolist()
         for mask in range(0, 1 << machine.size, 5):
-            mine, theirs = after.best_set(mask, k), before.best_set(int(there[mask]), k)
-            assert (mine is None) == (theirs is None)
-            if mine and theirs:
-                assert after.worth[mask & ~mine.mask] == before.worth[int(there[mask]) & ~theirs.mask]
+            for careful in (True, False):
+                mine, theirs = after.best_set(mask, k, careful=careful), before.best_set(int(there[mask]), k, careful=careful)
+                assert (mine is None) == (theirs is None)
+                if mine and theirs:
+                    assert (mine.bandwidth, mine.worst) == (theirs.bandwidth, theirs.worst)
+                    assert after.worth[mask & ~mine.mask] == before.worth[int(there[mask]) & ~theirs.mask]
 
 
 @settings(deadline=None, max_examples=40)
