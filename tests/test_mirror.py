@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = [path.relative_to(ROOT) for package in ("extender", "topology") for path in (ROOT / package).rglob("*.py") if not path.name.startswith("__")]
+MODULES = [
+    path.relative_to(ROOT) for package in ("extender", "topology") for path in (ROOT / package).rglob("*.py") if not path.name.startswith("__")
+]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=str)

@@ -5,6 +5,7 @@ refuses is an exception of `kubernetes.dynamic.exceptions` (ForbiddenError, Conf
 `.body`; `refusal(error)` gives its sentence.
 """
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class ApiServer:
     def __init__(self, kubeconfig: Path) -> None:
         self._client = config.new_client_from_config(config_file=str(kubeconfig))
         # The default cache file is one per address in /tmp: an earlier control plane on the same port would answer for this one.
+        self._discovering = threading.Lock()  # two threads that ask for the same new kind at once find none
         self._dynamic = DynamicClient(self._client, cache_file=str(kubeconfig.with_suffix(".discovery")))
 
     def close(self) -> None:
@@ -150,7 +152,8 @@ class ApiServer:
 
     def _resource(self, kind: str, api_version: str | None = None) -> Resource:
         api_version = api_version or API_VERSIONS.get(kind)
-        resource: Resource = self._dynamic.resources.get(kind=kind, **({"api_version": api_version} if api_version else {"preferred": True}))
+        with self._discovering:
+            resource: Resource = self._dynamic.resources.get(kind=kind, **({"api_version": api_version} if api_version else {"preferred": True}))
         return resource
 
     @staticmethod

@@ -133,7 +133,7 @@ OF_SEVERAL = OF_ONE | st.sampled_from(
     [("min_bandwidth", "12"), ("min_bandwidth", "50"), ("min_bandwidth", "300"), ("max_distance", "NVLINK"), ("max_distance", "NODE")]
 )
 WANTED = ANY_SIZES.flatmap(lambda sizes: st.builds(Wanted, st.just(sizes), ANY_BESIDE, OF_SEVERAL if max(sizes) > 1 else OF_ONE))
-ANSWERS = st.sampled_from([Answer.TAKEN] * 6 + [Answer.REFUSED, Answer.UNHEARD, Answer.LOST, Answer.LATE])
+ANSWERS = st.sampled_from([Answer.TAKEN] * 5 + [Answer.REFUSED, Answer.UNHEARD, Answer.LOST, Answer.LATE, Answer.LATE])
 
 
 WAVES = st.lists(st.tuples(WANTED, ANSWERS), min_size=1, max_size=5)
@@ -415,8 +415,8 @@ class ClusterMachine(RuleBasedStateMachine):
         return {**dict.fromkeys(NODES), **recount.free(self.published, self.api.pods.values())}
 
 
-def run(machine: type[ClusterMachine]) -> type:
+def run(machine: type[ClusterMachine], share: float = 0.25) -> type:
     """The test of a machine, with a share of the examples that plain properties get: a step costs more than a call."""
     case = machine.TestCase
-    case.settings = settings(max_examples=max(1, settings.default.max_examples // 4))
+    case.settings = settings(max_examples=max(1, int(settings.default.max_examples * share)))
     return case

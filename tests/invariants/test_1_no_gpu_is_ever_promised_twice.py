@@ -34,4 +34,4 @@ class NoGpuIsPromisedTwice(ClusterMachine):
             assert not (free or set()) & held
 
 
-TestNoGpuIsPromisedTwice = run(NoGpuIsPromisedTwice)
+TestNoGpuIsPromisedTwice = run(NoGpuIsPromisedTwice, share=1.0)
