@@ -74,20 +74,25 @@ def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings,
     app = FastAPI(title="Linkwise", version=version("linkwise"), lifespan=_lifespan(verbs), docs_url=None, redoc_url=None, openapi_url=None)
     call = _Calls(metrics, settings, gate)
 
-    async def filter_(body: bytes) -> bytes:
-        return verbs.filter(body)
-
-    async def prioritize(body: bytes) -> bytes:
-        return verbs.prioritize(body)
-
-    async def preempt(body: bytes) -> bytes:
-        return verbs.preempt(body)
-
-    for verb, answer in (("filter", filter_), ("prioritize", prioritize), ("preempt", preempt), ("bind", verbs.bind)):
+    for verb, answer in (
+        ("filter", _at_once(verbs.filter)),
+        ("prioritize", _at_once(verbs.prioritize)),
+        ("preempt", _at_once(verbs.preempt)),
+        ("bind", verbs.bind),
+    ):
         app.add_route(f"/{verb}", call.endpoint(verb, answer), methods=["POST"])
     _add_read_api(app, verbs, binder)
     _add_probes(app, verbs, metrics, gate)
     return app
+
+
+def _at_once(verb: Callable[[bytes], bytes]) -> Answer:
+    """Return a verb that waits for nobody in the form of one that does."""
+
+    async def _answer(body: bytes) -> bytes:
+        return verb(body)
+
+    return _answer
 
 
 def make_probe_app(verbs: Verbs, metrics: Metrics, gate: Gate) -> FastAPI:

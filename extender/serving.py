@@ -105,6 +105,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         cluster = Cluster(settings.whole_gpu_resource, time.monotonic)
 
         def adopt(pod: JsonObject) -> None:
+            """Note a pod that waits because of another replica's refusal."""
             if not leadership.leads:  # a leader knows better which pods it refused
                 verbs.adopt(pod)
 
@@ -114,6 +115,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         )
 
         async def list_afresh() -> None:
+            """See everything as it is now."""
             await asyncio.gather(*(reflector.list_afresh() for reflector in reflectors))
             rounds.close_stale()  # not only in the next round: what is listed may be old already, and calls are answered from now on
 

@@ -53,6 +53,7 @@ class Served:
         """Delete a pod that has finished."""
 
         async def delete() -> None:
+            """Do it on the extender's own loop."""
             self._source.delete_pod(NAMESPACE, name)
 
         self._there(delete())

@@ -35,6 +35,7 @@ class KubeBinder:
         left = False
 
         def may_leave() -> bool:
+            """Tell, at the last moment before the bytes go, whether the lease still allows it."""
             nonlocal left
             left = self._may_take_s() >= allowed - _SLACK_S
             return left
