@@ -84,6 +84,7 @@ class Verbs:
         except DemandError as error:
             return self._refuse_everywhere(call, who, str(error))
         if not demand.wants_gpus:
+            self._remember(who, demand)
             return protocol.filter_answer(call, range(len(call.names)), {})
         decision = self._decide(who, demand, call.names)
         self.decisions.put(decision)
@@ -102,6 +103,7 @@ class Verbs:
         return protocol.filter_answer(call, fitting, self._reasons(demand, view, call.names, rows, code))
 
     def _refuse_everywhere(self, call: NodesCall, who: _Identity, sentence: str) -> bytes:
+        self._demands.pop(who.uid, None)  # what it asked before is no longer what it asks
         self.decisions.put(Decision(who.pod, who.uid, self._clocks.now(), None, sentence, names=tuple(call.names)))
         self._metrics.refused_nodes.labels("DEMAND").inc(len(call.names))
         return protocol.filter_answer(call, (), dict.fromkeys(call.names, for_event(sentence)))

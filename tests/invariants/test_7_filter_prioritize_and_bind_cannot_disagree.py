@@ -3,6 +3,7 @@
 from hypothesis.stateful import rule
 
 from extender import explain
+from tests.builders import cluster, extender_on, pod
 from tests.invariants.api_server import Answer
 from tests.invariants.machine import NODES, WANTED, ClusterMachine, Wanted, run
 
@@ -33,3 +34,12 @@ class FilterPrioritizeAndBindCannotDisagree(ClusterMachine):
 
 
 TestFilterPrioritizeAndBindCannotDisagree = run(FilterPrioritizeAndBindCannotDisagree)
+
+
+async def test_a_pod_that_cannot_be_understood_any_more_is_not_bound_as_what_it_was_before():
+    asked = pod("asked").gpus(2)
+    extender = extender_on(cluster().bridges("node"))
+    assert extender.filter(asked)["NodeNames"] == ["node"]
+    assert extender.filter(asked.annotated(min_bandwidth="fast"))["NodeNames"] == []
+    assert await extender.bind(asked, "node") != ""
+    assert extender.free("node") == list(range(8))

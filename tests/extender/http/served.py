@@ -109,7 +109,8 @@ class Served:
 
     @contextmanager
     def another_scheduler(self) -> Iterator[Scheduler]:
-        with httpx.Client(base_url=self.url, timeout=30) as client:
+        """Another client with a single connection of its own."""
+        with httpx.Client(base_url=self.url, timeout=60, limits=httpx.Limits(max_connections=1)) as client:
             yield Scheduler(client, tuple(self.documents))
 
     def bindings(self) -> list[JsonObject]:
@@ -150,7 +151,7 @@ def serve(directory: Path, documents: Iterable[str], pods: Iterable[JsonObject] 
     try:
         assert started.wait(20)
         read = {each["metadata"]["name"]: each for each in map(yaml.safe_load, documents)}
-        with httpx.Client(base_url=url, timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=60) as client:
             yield Served(url, read, problems, bindings, Scheduler(client, tuple(read)))
     finally:
         running.should_exit = True

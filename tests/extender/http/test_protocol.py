@@ -51,3 +51,13 @@ def test_a_connection_is_kept_over_many_calls(extender: Serve):
         answer = served.scheduler.client.post("/filter", json={"Pod": pod(f"p{number}").gpus(1).build(), "NodeNames": ["node"]})
         assert answer.headers["content-length"] == str(len(answer.content))
         assert "close" not in answer.headers.get("connection", "")
+
+
+def test_a_pod_without_gpus_is_let_through_and_bound_without_an_allocation(extender: Serve):
+    """kube-scheduler sends all pods where its configuration names no managed resources."""
+    served = extender(node="mesh")
+    asked = pod("web").plain()
+    assert served.scheduler.filter(asked, "node", "without-gpus")["NodeNames"] == ["node", "without-gpus"]
+    assert [served.scheduler.bind(asked, "without-gpus") for _ in range(2)] == ["", ""]
+    (binding,) = served.bindings()
+    assert binding["metadata"]["annotations"] == {}
