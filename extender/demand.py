@@ -164,7 +164,9 @@ def _read_annotations(pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parsed value of every annotation of ours that the pod carries."""
     wishes: dict[str, Any] = {}
     for key, value in _annotations(pod).items():
-        if not isinstance(key, str) or not key.startswith(keys.PREFIX) or key in keys.WRITTEN:
+        if (
+            not isinstance(key, str) or not key.startswith(keys.PREFIX) or key == keys.ALLOCATION
+        ):  # a pod may carry one from a template; `verbs` tells its owner
             continue
         if key in keys.PLANNED:
             raise DemandError(f"annotation {key}={_short(value)} is not yet supported by this version; accepted: {_list(_PARSERS)}")

@@ -127,14 +127,15 @@ def _read_victims(node: str, value: object) -> Victims:
     pods = fields.get("pods") or []
     uids = [_victim_uid(pod) for pod in pods] if isinstance(pods, list) else [None]
     violations = fields.get("numpdbviolations") or 0
-    if not all(isinstance(uid, str) for uid in uids) or not isinstance(violations, int):
+    if not all(isinstance(uid, str) for uid in uids) or not isinstance(violations, int) or isinstance(violations, bool):
         raise CallError(f"the victims on node {node} of this preempt call are not pods with a UID")
     return Victims(tuple(uid for uid in uids if uid is not None), violations)
 
 
 def _victim_uid(pod: object) -> str | None:
     fields = {key.lower(): item for key, item in pod.items()} if isinstance(pod, dict) else {}
-    uid = fields.get("uid") or (fields.get("metadata") or {}).get("uid")
+    metadata = fields.get("metadata")
+    uid = fields.get("uid") or (metadata.get("uid") if isinstance(metadata, dict) else None)
     return uid if isinstance(uid, str) and uid else None
 
 

@@ -6,6 +6,7 @@ Stopping: no new calls, what is in flight ends, the Lease is given up, and only 
 """
 
 import asyncio
+import contextlib
 import math
 import os
 import socket
@@ -13,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -44,6 +46,7 @@ _STALE_EVERY_S: Final = 2.0
 _DEAF_AFTER_S: Final = 10.0
 _HEARTBEATS_IN_STALE: Final = 3  # agents write every 60 s; after 180 s a node is stale
 _AGAIN_AFTER_S: Final = 1.0
+_FIRST_LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
     """Serve until a signal."""
     async with await KubeClient.connect(access.kubeconfig, access.context) as client:
         metrics = Metrics()
-        cluster = Cluster(settings.whole_gpu_resource, time.monotonic)
+        cluster = Cluster(settings.whole_gpu_resource, time.monotonic, needs_observation=True)
 
         def adopt(pod: JsonObject) -> None:
             """Note a pod that waits because of another replica's refusal."""
@@ -126,7 +129,14 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         gate = Gate(reflectors, leadership, settings)
         app = make_app(verbs, binder, metrics, settings, gate)
         rounds = _Rounds(client, verbs, leadership, settings, gate)
-        runs = (*(reflector.run for reflector in reflectors), leadership.run, events.run, rounds.run)
+
+        async def first_the_lease() -> None:
+            """Let a process that can have the Lease at once list once: a list from before would not be fresh enough to lead."""
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(leadership.looked.wait(), _FIRST_LOOK_S)
+
+        runs: list[Callable[[], Awaitable[None]]] = [partial(_after, first_the_lease, reflector.run) for reflector in reflectors]
+        runs += [leadership.run, events.run, rounds.run]
         tasks = [asyncio.create_task(_kept_running(run)) for run in runs]
         try:
             await _serve(app, make_probe_app(verbs, metrics, gate), address, announce)
@@ -136,6 +146,11 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
             await asyncio.gather(*tasks, return_exceptions=True)
             if not verbs.bindings.any_may_take_effect():  # else nobody may lead before the Lease has run out
                 await leadership.release()
+
+
+async def _after(first: Callable[[], Awaitable[None]], run: Callable[[], Awaitable[None]]) -> None:
+    await first()
+    await run()
 
 
 async def _kept_running(run: Callable[[], Awaitable[None]]) -> None:

@@ -10,7 +10,7 @@ only a body that is no call at all raises (CallError, which `app` turns into 400
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -190,13 +190,11 @@ class Verbs:
         return scores
 
     def _keep_scores(self, decision: Decision, scores: Scores) -> None:
-        """Add the scores to filter's record of the pod, which knows the refused nodes; keep this call's own where they do not match."""
+        """Keep what prioritize saw and scored, and beside it the nodes that filter had refused: prioritize is not asked about those."""
         filtered = self.decisions.get(decision.pod)
-        if filtered is not None and filtered.uid == decision.uid and _feasible_names(filtered) == _feasible_names(decision):
-            self.decisions.score(decision.pod, decision.uid, scores)
-        else:
-            self.decisions.put(decision)
-            self.decisions.score(decision.pod, decision.uid, scores)
+        if filtered is not None and filtered.uid == decision.uid:
+            decision = _with_refused(decision, filtered)
+        self.decisions.put(replace(decision, scores=scores))
 
     # --- preempt ----------------------------------------------------------------------------------------------------
 
@@ -284,5 +282,15 @@ def _identity(pod: protocol.JsonObject) -> _Identity:
     return _Identity(f"{namespace or 'default'}/{name or '?'}", uid)
 
 
-def _feasible_names(decision: Decision) -> list[str]:
-    return [decision.names[position] for position in np.nonzero(decision.codes == Refusal.FITS)[0].tolist()]
+def _with_refused(decision: Decision, filtered: Decision) -> Decision:
+    """Return the decision with the nodes that an earlier one about the same pod refused, after its own."""
+    refused = np.nonzero(filtered.codes != Refusal.FITS)[0]
+    names = [filtered.names[position] for position in refused.tolist()]
+    own = set(decision.names)
+    new = [at for at, name in enumerate(names) if name not in own]
+    return replace(
+        decision,
+        names=[*decision.names, *(names[at] for at in new)],
+        rows=np.concatenate([decision.rows, filtered.rows[refused[new]]]),
+        codes=np.concatenate([decision.codes, filtered.codes[refused[new]]]),
+    )

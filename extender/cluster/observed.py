@@ -5,15 +5,19 @@ still run; it stays an observed holder until a later observation of the agent le
 alone. Nodes whose agent does not ask kubelet (``holdersObserved`` false) have none of this.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+from cachetools import LRUCache
 
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.pods import BoundPod
 from topology.api import GPUTopology
 
 _PREFIX: Final = "observed:"  # of the UIDs of entries that stand for no pod object
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+_ENDED_KEPT: Final = 512  # names a node
 PodName = tuple[str, str]
 
 
@@ -26,13 +30,15 @@ def holders(topology: GPUTopology | None) -> dict[PodName, frozenset[str]]:
     return {name: frozenset(uuids) for name, uuids in found.items()}
 
 
-def was_running(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a pod's last state had a container that runs."""
+def may_run(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a container of a pod that is gone may still run, or may just be starting, as far as the pod's last state tells."""
     status = pod.get("status")
-    if not isinstance(status, Mapping) or status.get("phase") in ("Succeeded", "Failed"):
+    if not isinstance(status, Mapping):
+        return True
+    if status.get("phase") in ("Succeeded", "Failed"):
         return False
     found = [item for key in ("initContainerStatuses", "containerStatuses") for item in status.get(key) or () if isinstance(item, Mapping)]
-    return any("running" in (item.get("state") or {}) for item in found)
+    return not found or not all("terminated" in (item.get("state") or {}) for item in found)
 
 
 class ObservedHolders:
@@ -40,8 +46,8 @@ class ObservedHolders:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._ghosts: dict[str, dict[str, datetime | None]] = {}  # node -> uid -> observation at the time of the deletion
-        self._ended: dict[str, set[PodName]] = {}  # node -> pods that have ended, whatever an older observation says
+        self._ghosts: dict[str, dict[str, datetime]] = {}  # node -> uid -> only an observation after this counts
+        self._ended: dict[str, LRUCache[PodName, None]] = {}  # node -> pods that have ended, whatever is said of them
         self._namesakes: set[str] = set()  # pods of whose name an agent spoke already when they came: perhaps of a pod that is gone
 
     def came(self, pod: BoundPod, topology: GPUTopology | None) -> None:
@@ -60,26 +66,28 @@ class ObservedHolders:
     def of(self, pod: BoundPod, topology: GPUTopology | None) -> frozenset[str]:
         """Return what the agent saw the pod hold, nothing where it may have looked before there was this pod."""
         at = None if topology is None else topology.status.observed_at
-        if pod.uid in self._namesakes and at is not None and pod.created is not None:
-            at = at if at.tzinfo else at.replace(tzinfo=UTC)
-            # Times of creation are cut to whole seconds.
-            if at < pod.created + timedelta(seconds=1):
-                return frozenset()
+        # Times of creation are cut to whole seconds.
+        if pod.uid in self._namesakes and at and pod.created and _aware(at) < pod.created + timedelta(seconds=1):
+            return frozenset()
         self._namesakes.discard(pod.uid)
         return holders(topology).get((pod.namespace, pod.name), frozenset())
 
-    def keep(self, uid: str, topology: GPUTopology | None) -> bool:
-        """Keep a deleted pod's entry as observed until its node's agent says otherwise; False where the agent does not look."""
+    def keep(self, uid: str, topology: GPUTopology | None, deleted: datetime | None) -> bool:
+        """Keep a deleted pod's entry as observed until its node's agent has looked after ``deleted``; False where the agent does not look."""
         entry = self._ledger.get(uid)
         if entry is None or topology is None or not topology.status.holders_observed:
             return False
         self._ledger.enter(Entry(uid, entry.namespace, entry.name, entry.node, entry.uuids, EntryState.OBSERVED))
-        self._ghosts.setdefault(entry.node, {})[uid] = topology.status.observed_at
+        times = [_aware(time) for time in (topology.status.observed_at, deleted) if time is not None]
+        self._ghosts.setdefault(entry.node, {})[uid] = max(times, default=_LONG_AGO)
         return True
 
     def ended(self, node: str, name: PodName) -> None:
-        """Note that a pod's containers have ended: an older observation that still lists it counts no more."""
-        self._ended.setdefault(node, set()).add(name)
+        """Note that a pod's containers have ended: its name counts no more for as long as it is listed.
+
+        Kubelet before 1.34 lists finished pods until they are deleted.
+        """
+        self._ended.setdefault(node, LRUCache(_ENDED_KEPT))[name] = None
 
     def is_ghost(self, entry: Entry) -> bool:
         """Tell whether no pod object stands behind an entry."""
@@ -87,11 +95,15 @@ class ObservedHolders:
 
     def update(self, node: str, topology: GPUTopology | None, bound: Iterable[PodName]) -> None:
         """Bring a node's observed entries up to date with its topology and its pods."""
-        seen = holders(topology) if topology is not None and topology.status.holders_observed else {}
-        self._release_ghosts(node, topology, seen)
-        self._ended[node] = self._ended.get(node, set()) & seen.keys()
+        if topology is None or not topology.status.holders_observed:
+            return  # nobody looked: what was observed before stands
+        seen = holders(topology)
+        self._release_ghosts(node, topology.status.observed_at, seen)
+        ended: MutableMapping[PodName, None] = self._ended.get(node, {})
+        for unlisted in [pod for pod in ended if pod not in seen]:
+            del ended[unlisted]
         own = {(entry.namespace, entry.name) for entry in self._ledger.on_node(node) if not entry.uid.startswith(_PREFIX)}
-        explained = own | set(bound) | self._ended[node]
+        explained = own | set(bound) | set(ended)
         strangers = {self._uid(node, name): (name, uuids) for name, uuids in seen.items() if name not in explained}
         for entry in self._ledger.on_node(node):
             if entry.uid.startswith(_PREFIX) and entry.uid not in strangers:
@@ -99,10 +111,10 @@ class ObservedHolders:
         for uid, ((namespace, name), uuids) in strangers.items():
             self._ledger.enter(Entry(uid, namespace, name, node, uuids, EntryState.OBSERVED))
 
-    def _release_ghosts(self, node: str, topology: GPUTopology | None, seen: Mapping[PodName, frozenset[str]]) -> None:
-        for uid, observed_at in tuple(self._ghosts.get(node, {}).items()):
+    def _release_ghosts(self, node: str, at: datetime | None, seen: Mapping[PodName, frozenset[str]]) -> None:
+        for uid, after in tuple(self._ghosts.get(node, {}).items()):
             entry = self._ledger.get(uid)
-            later = topology is not None and topology.status.observed_at != observed_at
+            later = at is not None and _aware(at) > after
             # By name and GPU: a pod that was created again under the same name holds other GPUs.
             if entry is None or (later and not entry.uuids & seen.get((entry.namespace, entry.name), frozenset())):
                 del self._ghosts[node][uid]
@@ -110,3 +122,7 @@ class ObservedHolders:
 
     def _uid(self, node: str, name: PodName) -> str:
         return f"{_PREFIX}{node}:{name[0]}/{name[1]}"
+
+
+def _aware(time: datetime) -> datetime:
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

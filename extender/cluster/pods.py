@@ -73,12 +73,19 @@ def uid_of(metadata: Mapping[str, Any]) -> str:
 
 
 def _gpus(raw: Mapping[str, Any], resource: str) -> int:
-    """Count whole GPUs by the rule for effective requests; for a pod too odd for that rule, whether it mentions the resource at all."""
+    """Count whole GPUs by the rule for effective requests; 1 for a pod too odd for that rule, or with shares of GPUs that others hand out."""
     stripped = {**raw, "metadata": {}}  # wishes do not matter any more
     try:
-        return read_demand(stripped, resource).shape.gpus
+        whole = read_demand(stripped, resource).shape.gpus
     except DemandError:
-        return 1 if any(resource in amounts for amounts in _amounts(raw)) else 0
+        whole = 0
+    return whole or int(any(_is_gpu(name, resource) for amounts in _amounts(raw) for name in amounts))
+
+
+def _is_gpu(name: object, resource: str) -> bool:
+    """Tell whether a resource is a share of a GPU, ours or somebody else's; MIG slices lie on GPUs that are not placed anyway."""
+    shares = (resource, annotations.GPU_MEMORY, annotations.GPUSHARE_MEMORY)
+    return name in shares or (isinstance(name, str) and name.startswith("nvidia.com/gpu"))
 
 
 def _amounts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -35,8 +35,10 @@ class _Closure:
 class Cluster:
     """The state of all GPU nodes; lives on one event loop, so it needs no locks."""
 
-    def __init__(self, whole_gpu_resource: str, clock: Callable[[], float]) -> None:
+    def __init__(self, whole_gpu_resource: str, clock: Callable[[], float], *, needs_observation: bool = False) -> None:
+        """``needs_observation``: a node takes no pods before its agent has said in what state its GPUs are."""
         self._resource = whole_gpu_resource
+        self._needs_observation = needs_observation
         self._clock = clock
         self._columns = Columns()
         self.ledger = Ledger(self._columns)
@@ -86,9 +88,13 @@ class Cluster:
         columns.class_index[row] = columns.class_number(kind)
         self._set_gpus(row, NodeGpus.of(inventory))
         unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
-        columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy
+        # A GPU that is cut into MIG instances is nobody's whole GPU.
+        sliced = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.spec.gpus if (gpu.mig_mode or "").lower() == "enabled")
+        columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy & ~sliced
         columns.touch(row)
         self._open(topology.name, "topology")
+        if self._needs_observation and topology.status.observed_at is None:
+            self._close(topology.name, "agent", Refusal.STALE, "not heard of yet")
         self._recount(topology.name)
 
     def remove_topology(self, name: str) -> None:
@@ -123,7 +129,7 @@ class Cluster:
         if pod is None:
             metadata = raw.get("metadata")
             if isinstance(metadata, Mapping):
-                self._pod_holds_nothing(uid_of(metadata), bound=_is_bound(raw))
+                self._pod_holds_nothing(raw, metadata)
             return
         before = self._node_of_pod.get(pod.uid)
         if before is not None and before != pod.node:
@@ -137,14 +143,14 @@ class Cluster:
         self._count_pod(pod)
         self._update_observed(pod.node)
 
-    def remove_pod(self, uid: str, *, ended: bool = True) -> None:
+    def remove_pod(self, uid: str, *, ended: bool = True, deleted: datetime | None = None) -> None:
         """Take a pod out that is gone: its GPUs are free at once, unless its containers may run on and the node's agent can tell."""
         self.unhold(uid)
         self._edits.pop(uid, None)
         self._observed.went(uid)
         node = self._node_of_pod.pop(uid, None)
         pod = None if node is None else self._bound[node].pop(uid, None)
-        if ended or node is None or not self._observed.keep(uid, self._topologies.get(node)):
+        if ended or node is None or not self._observed.keep(uid, self._topologies.get(node), deleted):
             self.ledger.release(uid)
             if node is not None and pod is not None and ended:
                 self._observed.ended(node, (pod.namespace, pod.name))
@@ -152,10 +158,15 @@ class Cluster:
             self._open(node, uid)
             self._update_observed(node)
 
-    def _pod_holds_nothing(self, uid: str, *, bound: bool) -> None:
+    def _pod_holds_nothing(self, raw: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         """Release a bound pod that has ended; an unbound one is news from before its binding, since no pod is ever unbound again."""
-        if bound:
-            self.remove_pod(uid)
+        node = _node(raw)
+        if not node:
+            return
+        self.remove_pod(uid_of(metadata))
+        if _has_ended(raw):
+            self._observed.ended(node, (str(metadata.get("namespace") or "default"), str(metadata.get("name"))))
+            self._update_observed(node)
 
     def _unedited(self, pod: BoundPod) -> BoundPod:
         """Return the pod with the allocation that came with its binding: whoever changed it since is not believed, and is told once."""
@@ -220,7 +231,9 @@ class Cluster:
         """Close the nodes whose agent has not been heard of for that long, and open those that are heard of again."""
         for name, topology in self._topologies.items():
             seen = topology.status.observed_at
-            age = 0.0 if seen is None else (now - (seen if seen.tzinfo else seen.replace(tzinfo=UTC))).total_seconds()
+            if seen is None:
+                continue  # closed when it came, where that matters
+            age = (now - (seen if seen.tzinfo else seen.replace(tzinfo=UTC))).total_seconds()
             is_closed = "agent" in self._closures.get(name, {})
             if age > after_s and not is_closed:
                 self._close(name, "agent", Refusal.STALE, f"last heard of at {seen}")
@@ -351,6 +364,11 @@ def _health_and_holders(topology: GPUTopology) -> list[tuple[str, bool, tuple[Gp
     return [(gpu.uuid, gpu.healthy, gpu.holders) for gpu in topology.status.gpus]
 
 
-def _is_bound(raw: Mapping[str, Any]) -> bool:
+def _node(raw: Mapping[str, Any]) -> str:
     spec = raw.get("spec")
-    return isinstance(spec, Mapping) and bool(spec.get("nodeName"))
+    return str(spec.get("nodeName") or "") if isinstance(spec, Mapping) else ""
+
+
+def _has_ended(raw: Mapping[str, Any]) -> bool:
+    status = raw.get("status")
+    return isinstance(status, Mapping) and status.get("phase") in ("Succeeded", "Failed")

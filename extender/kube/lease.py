@@ -24,6 +24,7 @@ JsonObject = dict[str, Any]
 
 RENEW_EVERY_S: Final = 2.0
 MARGIN_S: Final = 2.0  # a POST must have ended this long before the lease can be taken
+_LABEL_AGAIN_S: Final = 10.0
 LEADER_LABEL: Final = "linkwise.dev/leader"
 
 
@@ -58,7 +59,9 @@ class Leadership:
         self._seen: tuple[str, float] | None = None  # the Lease's resourceVersion (empty: deleted), and since when it has been that
         self._patience_s = lease.duration_s / 3  # of one request: a single one that hangs must not cost the Lease
         self._labelled: bool | None = None
+        self._labelled_at = 0.0
         self.trouble = ""  # why the last round failed, empty where it did not
+        self.looked = asyncio.Event()  # the first round is over, however it went
 
     @property
     def leads(self) -> bool:
@@ -79,6 +82,7 @@ class Leadership:
             while True:
                 started = self._clock()
                 await self._round()
+                self.looked.set()
                 await self._rest(max(0.1, RENEW_EVERY_S - (self._clock() - started)))
         finally:
             self._drop_preparation()
@@ -221,7 +225,9 @@ class Leadership:
 
     async def _label(self) -> None:
         """Put the leader label on our own pod while we lead, and take it from every other pod that still has it."""
-        if not self._lease.pod or self._labelled == self.leads:
+        # Not only when the role changes: another replica, or a person, may have taken the label away since.
+        recent = self._clock() - self._labelled_at < _LABEL_AGAIN_S
+        if not self._lease.pod or (self._labelled == self.leads and recent):
             return
         leads = self.leads
         await self._patch_label(self._lease.pod, "true" if leads else None)
@@ -229,9 +235,10 @@ class Leadership:
             pods = f"/api/v1/namespaces/{self._lease.namespace}/pods"
             found = await self._client.request("GET", pods, {"labelSelector": f"{LEADER_LABEL}=true"}, timeout_s=5.0)
             for pod in found.get("items") or ():
-                if pod["metadata"]["name"] != self._lease.pod:
+                if pod["metadata"]["name"] != self._lease.pod and self.leads:
                     await self._patch_label(pod["metadata"]["name"], None)
         self._labelled = leads
+        self._labelled_at = self._clock()
 
     async def _patch_label(self, pod: str, value: str | None) -> None:
         path = f"/api/v1/namespaces/{self._lease.namespace}/pods/{pod}"

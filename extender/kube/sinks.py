@@ -5,13 +5,14 @@ also pods that were bound by this very process and that no watch has shown yet.
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import structlog
 
 from extender import log_keys
 from extender.cluster import Cluster
-from extender.cluster.observed import was_running
+from extender.cluster.observed import may_run
 from extender.cluster.pods import uid_of
 
 _log = structlog.get_logger()
@@ -37,7 +38,7 @@ class PodSink:
 
     def remove(self, raw: JsonObject) -> None:
         """Take out a pod that is gone; its last state tells whether its containers had ended."""
-        self._cluster.remove_pod(self.key(raw), ended=not was_running(raw))
+        self._cluster.remove_pod(self.key(raw), ended=not may_run(raw), deleted=_time_of_deletion(raw))
 
     def known(self) -> set[str]:
         """Return the UIDs that hold GPUs here."""
@@ -46,6 +47,15 @@ class PodSink:
     def forget(self, key: str) -> None:
         """Take out a pod that a list no longer has; how it ended nobody saw."""
         self._cluster.remove_pod(key, ended=False)
+
+
+def _time_of_deletion(raw: JsonObject) -> datetime | None:
+    """Return when a pod's deletion was to be done, as the API server says."""
+    value = (raw.get("metadata") or {}).get("deletionTimestamp")
+    try:
+        return datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 def is_parked(raw: JsonObject) -> bool:

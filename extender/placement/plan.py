@@ -6,7 +6,7 @@ and gets further ones only where those are too few or do not meet its floor, and
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from extender.demand import ContainerKind, Part, Shape
@@ -17,6 +17,9 @@ from topology.topology_class import TopologyClass
 _EXACT_UP_TO: Final = 8
 _PLANS_COMPARED: Final = {True: 2048, False: 64}
 _TIER: Final = 0.99  # sets within 1 percent count as equal, as in the tables
+# Sets tried for one pod on one mask. Far more than any pod of up to four containers needs; a stranger one, on more than 8 GPUs, may be refused although a
+# split exists. Without a bound nine containers on 16 GPUs search for minutes, and no other call is answered meanwhile.
+_MOST_STEPS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,11 @@ class _Search:
     shape: Shape
     kind: TopologyClass
     mask: int
+    steps: Iterator[int] = field(default_factory=lambda: iter(range(_MOST_STEPS)))
+
+    def _goes_on(self) -> bool:
+        """Take a step; False when all are used up: one pod must not hold up the calls of all others, however it is split."""
+        return next(self.steps, None) is not None
 
     @property
     def exact(self) -> bool:
@@ -134,9 +142,15 @@ class _Search:
         for position, candidate in enumerate(candidates):
             if candidate & ~mask:
                 continue
-            left = candidates[position + 1 :] if rest and self.shape.parts[rest[0]] == part else None
+            if not self._goes_on():
+                return
+            left = candidates[position + 1 :] if rest and self._are_alike(self.shape.parts[rest[0]], part) else None
             for others in self._disjoint(mask & ~candidate, rest, left):
                 yield {first: candidate, **others}
+
+    def _are_alike(self, a: Part, b: Part) -> bool:
+        """Tell whether two containers may exchange their sets: sidecars differ from others only for the init containers after them."""
+        return a == b or (a.gpus == b.gpus and not self._has_init_containers)
 
     @property
     def _has_init_containers(self) -> bool:

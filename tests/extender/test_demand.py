@@ -131,7 +131,7 @@ def test_an_unknown_annotation_fails_the_pod_with_the_nearest_known_one(misspelt
 @given(st.text())
 def test_any_unknown_key_of_ours_is_refused_by_name(key: str):
     full = keys.PREFIX + key
-    if full not in (*keys.SUPPORTED, *keys.PLANNED, *keys.WRITTEN):
+    if full not in (*keys.SUPPORTED, *keys.PLANNED, keys.ALLOCATION):
         sentence = refused(pod().gpus(1).build() | {"metadata": {"annotations": {full: "x"}}})
         assert full in sentence
         assert "did you mean linkwise.dev/" in sentence
@@ -143,10 +143,9 @@ def test_an_annotation_of_the_contract_that_is_not_built_yet_is_never_ignored(ke
     assert sentence.startswith(f"annotation {key}=single is not yet supported by this version; accepted: ")
 
 
-@pytest.mark.parametrize("key", keys.WRITTEN)
-def test_what_linkwise_writes_is_no_wish(key: str):
-    """A user's own allocation on an unbound pod is overwritten at bind, so it decides nothing (HAMi 3076)."""
-    assert read_demand(pod().gpus(2).build() | {"metadata": {"annotations": {key: "anything"}}}) == read(pod().gpus(2))
+def test_an_allocation_that_a_user_wrote_is_no_wish():
+    """It is overwritten at bind and its owner is told, so it decides nothing (HAMi 3076)."""
+    assert read_demand(pod().gpus(2).build() | {"metadata": {"annotations": {keys.ALLOCATION: "anything"}}}) == read(pod().gpus(2))
 
 
 def test_annotations_of_others_are_none_of_our_business():

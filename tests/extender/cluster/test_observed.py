@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.cluster import Cluster
-from extender.cluster.observed import was_running
+from extender.cluster.observed import may_run
 from extender.reasons import Refusal
 from extender.sample_machines import sample
 from tests.builders import Clock, changed, pod
@@ -147,12 +147,70 @@ def test_what_was_observed_of_a_pod_says_nothing_of_the_next_one_of_that_name(cl
     [
         pytest.param({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, True, id="a container that runs"),
         pytest.param({"containerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}]}, True, id="one of two that runs"),
-        pytest.param({"containerStatuses": [{"state": {"waiting": {}}}]}, False, id="one that waits"),
+        pytest.param({"containerStatuses": [{"state": {"waiting": {}}}]}, True, id="one that may start at any moment"),
         pytest.param({"phase": "Failed", "containerStatuses": [{"state": {"running": {}}}]}, False, id="a pod that has failed"),
-        pytest.param({"containerStatuses": None}, False, id="nothing told"),
-        pytest.param({"containerStatuses": ["odd", {"state": None}]}, False, id="odd entries"),
-        pytest.param(None, False, id="no status"),
+        pytest.param({"containerStatuses": None}, True, id="nothing told"),
+        pytest.param({"containerStatuses": ["odd", {"state": None}]}, True, id="odd entries"),
+        pytest.param(None, True, id="no status"),
+        pytest.param({"containerStatuses": [{"state": {"terminated": {}}}]}, False, id="all of them ended"),
     ],
 )
-def test_a_pod_was_running_if_one_of_its_containers_was(status: JsonObject | None, running: bool) -> None:
-    assert was_running({"status": status}) is running
+def test_a_pod_may_run_unless_all_its_containers_have_ended(status: JsonObject | None, running: bool) -> None:
+    assert may_run({"status": status}) is running
+
+
+def test_a_pod_deleted_by_force_while_its_container_was_being_created_holds_on_for_as_long_as_the_agent_lists_it() -> None:
+    cluster = Cluster("nvidia.com/gpu", Clock())
+    cluster.apply_topology(observation(0, {0: "default/a"}))
+    cluster.apply_pod(pod("a").holding(NODE, UUIDS[0]).build())
+    cluster.remove_pod(pod("a").uid, ended=False, deleted=START + timedelta(seconds=20))
+    for seconds in (10, 25, 35):
+        cluster.apply_topology(observation(seconds, {0: "default/a"}))
+        assert 0 not in free(cluster)
+    cluster.apply_topology(observation(40, {}))
+    assert 0 in free(cluster)
+
+
+def test_an_observation_from_before_a_pod_was_deleted_frees_nothing() -> None:
+    cluster = Cluster("nvidia.com/gpu", Clock())
+    cluster.apply_topology(observation(5, {}))
+    cluster.apply_pod(pod("a").holding(NODE, UUIDS[0]).build())
+    cluster.remove_pod(pod("a").uid, ended=False, deleted=START + timedelta(seconds=20))
+    cluster.apply_topology(observation(10, {}))  # taken before there was the pod, heard of after it was gone
+    assert 0 not in free(cluster)
+    cluster.apply_topology(observation(21, {}))
+    assert 0 in free(cluster)
+
+
+def test_a_topology_in_which_nobody_looked_frees_nothing() -> None:
+    cluster = Cluster("nvidia.com/gpu", Clock())
+    cluster.apply_topology(observation(0, {0: "default/a", 1: "default/unknown"}))
+    cluster.apply_pod(pod("a").holding(NODE, UUIDS[0]).build())
+    cluster.remove_pod(pod("a").uid, ended=False)
+    cluster.remove_topology(NODE)
+    cluster.apply_topology({**observation(60, {}), "status": {}})  # a new object, of which the agent has written the spec alone
+    assert not {0, 1} & set(free(cluster))
+
+
+def test_a_node_takes_no_pods_before_its_agent_has_said_in_what_state_it_is() -> None:
+    cluster = Cluster("nvidia.com/gpu", Clock(), needs_observation=True)
+    cluster.apply_topology({**observation(0, {}), "status": {}})
+    assert cluster.view().closed[0] == Refusal.STALE
+    cluster.apply_topology(observation(1, {}))
+    cluster.close_stale(START + timedelta(seconds=2), 180)
+    assert cluster.view().closed[0] == Refusal.FITS
+
+
+def test_a_gpu_in_mig_mode_is_nobodys_whole_gpu() -> None:
+    raw = sample("dgx1v", NODE).to_object()
+    raw["spec"]["gpus"][3]["migMode"] = "Enabled"
+    cluster = Cluster("nvidia.com/gpu", Clock())
+    cluster.apply_topology(raw)
+    assert free(cluster) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_a_pod_with_shares_of_gpus_that_somebody_else_handed_out_closes_its_node() -> None:
+    cluster = Cluster("nvidia.com/gpu", Clock())
+    cluster.apply_topology(sample("dgx1v", NODE).to_object())
+    cluster.apply_pod(pod("share").gpus(2, resource="aliyun.com/gpu-mem").bound_to(NODE).build())
+    assert cluster.view().closed[0] == Refusal.UNKNOWN_HOLDER
