@@ -100,7 +100,7 @@ def test_the_policies_speak_of_the_accounts_and_the_keys_that_the_code_has() -> 
     text = (MANIFESTS / "admission-policy.yaml").read_text(encoding="utf-8")
     accounts = set(re.findall(r"system:serviceaccount:([a-z-]+):([a-z-]+)", text))
     assert accounts == {(NAMESPACE, "linkwise-extender"), (NAMESPACE, "linkwise-agent")}
-    assert set(re.findall(r"linkwise\.dev/[a-z-]+", text)) == {annotations.ALLOCATION, annotations.TOPOLOGY_GENERATION}
+    assert set(re.findall(r"linkwise\.dev/[a-z-]+", text)) == {annotations.ALLOCATION, annotations.TOPOLOGY_GENERATION, LEADER_LABEL}
     assert {item["spec"]["policyName"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicyBinding"} == {
         item["metadata"]["name"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicy"
     }
@@ -315,8 +315,9 @@ def test_the_guide_has_the_addresses_and_ports_of_the_manifests() -> None:
     service = only("Service", "linkwise-extender")["spec"]
     assert set(re.findall(r"10\.96\.0\.\d+", GUIDE)) == {service["clusterIP"]}
     assert set(re.findall(r"curl http://([^/]+)/", GUIDE)) == {f"{service['clusterIP']}:{service['ports'][0]['port']}"}
-    (block,) = only("NetworkPolicy", "linkwise-extender")["spec"]["ingress"][0]["from"]
-    assert block["ipBlock"]["except"] == re.findall(r"`(10\.244\.[0-9./]+)`", GUIDE)
+    ipv4, ipv6 = only("NetworkPolicy", "linkwise-extender")["spec"]["ingress"][0]["from"]
+    assert ipv6["ipBlock"]["cidr"] == "::/0"
+    assert ipv4["ipBlock"]["except"] == re.findall(r"`(10\.244\.[0-9./]+)`", GUIDE)
     assert "a port of their own (8889)" in GUIDE
 
 

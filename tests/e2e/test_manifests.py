@@ -5,6 +5,7 @@ A control plane of its own: the policies and the rights of the manifests are in 
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +370,25 @@ def test_rights(plane: ControlPlane, account: str, request_: Request, allowed: b
     assert plane.api().request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"] is allowed
 
 
+def test_the_extender_puts_the_leader_label_on_pods_of_its_namespace_and_changes_nothing_else_of_them(cluster: LiveCluster) -> None:
+    extender = cluster.plane.api("linkwise-extender")
+    cluster.api.create(pod_object(pod("agent", NAMESPACE).plain()))
+    for value in ("true", None, "true"):
+        extender.patch("Pod", "agent", {"metadata": {"labels": {"linkwise.dev/leader": value}}}, NAMESPACE)
+    for change in (
+        {"metadata": {"labels": {"app": "other"}}},
+        {"metadata": {"annotations": {"somebody/note": "ours"}}},
+        {"metadata": {"finalizers": ["linkwise.dev/never"]}},
+        {"spec": {"activeDeadlineSeconds": 1}},
+    ):
+        with pytest.raises(ForbiddenError) as refused:
+            extender.patch("Pod", "agent", change, NAMESPACE)
+        assert "but the label linkwise.dev/leader" in refusal(refused.value)
+    image = {"spec": {"containers": [{"name": "helper", "image": "registry.example/evil"}]}}
+    with pytest.raises(ForbiddenError):
+        extender.patch("Pod", "agent", image, NAMESPACE, how="strategic")
+
+
 def test_the_extender_wakes_pods_by_a_node_and_changes_nothing_else_of_it(cluster: LiveCluster) -> None:
     extender = cluster.plane.api("linkwise-extender")
     cluster.api.patch("Node", "node-a", {"metadata": {"annotations": {"somebody/note": "theirs"}}})
@@ -418,14 +438,14 @@ def test_the_extender_leads_binds_tells_and_wakes_under_its_rights_and_the_polic
     cluster.api.create(pod_object(pod("linkwise-extender-abc", NAMESPACE).plain()))
     extender = serve(cluster.plane, environment={"POD_NAME": "linkwise-extender-abc", "POD_NAMESPACE": NAMESPACE}).wait_leads()
     cluster.plane.start_scheduler(shipped_configuration(extender.url))
-    cluster.publish(sample("pcie", "node-a"))
+    cluster.publish(sample("pcie", "node-a", observed_at=datetime.now(UTC)))
     extender.wait_open("node-a")
     (leader,) = cluster.api.items("Pod", NAMESPACE, labels="linkwise.dev/leader=true")
     assert leader["metadata"]["name"] == "linkwise-extender-abc"
 
     cluster.plane.api("alice").create(pod_object(pod("train", TEAM).gpus(4).min_bandwidth(100)))
     cluster.wait_event("min-bandwidth 100 asked", "train", TEAM, reason="FailedScheduling")
-    cluster.publish(sample("nvswitch", "node-a"))
+    cluster.publish(sample("nvswitch", "node-a", observed_at=datetime.now(UTC)))
     bound = cluster.wait_bound("train", TEAM)
     assert KEY in bound["metadata"]["annotations"]
     assert "linkwise.dev/topology-generation" in cluster.api.get("Node", "node-a")["metadata"]["annotations"]

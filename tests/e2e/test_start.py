@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -27,7 +28,7 @@ def large(live: LiveCluster, accounts: None) -> LiveCluster:
     def make(name: str) -> None:
         kind = NODES[name]
         live.make_node(name, SAMPLE_MACHINES[kind].size)
-        live.api.create({**sample(kind, name).to_object(), "status": {}})
+        live.publish(sample(kind, name, observed_at=datetime.now(UTC)))
         uuids = SAMPLE_MACHINES[kind].uuids(name)
         for number in range(PODS_A_NODE - 1):
             live.make_pod(pod(f"{name}-{number}").holding(name, uuids[number]))
