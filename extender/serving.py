@@ -214,12 +214,15 @@ class _Rounds:
             await self._wake(now)
 
     def close_stale(self) -> None:
-        """Close nodes whose agent is silent; not while nobody can be heard, nor before every agent has had the time of a heartbeat after that."""
+        """Close nodes whose agent is silent, and open those heard of again.
+
+        None is closed while nobody can be heard, nor before every agent has had the time of a heartbeat after that.
+        """
         now = time.monotonic()
         if self._gate.age_s > _DEAF_AFTER_S and not self._gate.unready():
             self._deaf_at = now
-        if now - self._deaf_at > self._settings.stale_after_s / _HEARTBEATS_IN_STALE:
-            self._verbs.cluster.close_stale(datetime.now(UTC), self._settings.stale_after_s)
+        closing = now - self._deaf_at > self._settings.stale_after_s / _HEARTBEATS_IN_STALE
+        self._verbs.cluster.close_stale(datetime.now(UTC), self._settings.stale_after_s, closing=closing)
 
     async def _wake(self, now: float) -> None:
         """Touch a Node where a change may let a refused pod in: one event wakes every pod that an extender refused."""

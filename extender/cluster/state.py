@@ -227,15 +227,15 @@ class Cluster:
         self._edited.clear()
         return edited
 
-    def close_stale(self, now: datetime, after_s: float) -> None:
-        """Close the nodes whose agent has not been heard of for that long, and open those that are heard of again."""
+    def close_stale(self, now: datetime, after_s: float, *, closing: bool = True) -> None:
+        """Close the nodes whose agent has not been heard of for that long, and open those that are heard of again; the latter alone without ``closing``."""
         for name, topology in self._topologies.items():
             seen = topology.status.observed_at
             if seen is None:
                 continue  # closed when it came, where that matters
             age = (now - (seen if seen.tzinfo else seen.replace(tzinfo=UTC))).total_seconds()
             is_closed = "agent" in self._closures.get(name, {})
-            if age > after_s and not is_closed:
+            if age > after_s and not is_closed and closing:
                 self._close(name, "agent", Refusal.STALE, f"last heard of at {seen}")
             elif age <= after_s and is_closed:
                 self._open(name, "agent")

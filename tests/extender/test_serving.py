@@ -263,6 +263,7 @@ async def test_agents_that_could_not_report_while_the_api_server_was_away_are_gi
 ) -> None:
     monkeypatch.setattr(serving, "_STALE_EVERY_S", 0.05)
     monkeypatch.setattr(serving, "_DEAF_AFTER_S", 0.3)
+    publish(server, "node-old", age_s=500)
     async with started(tmp_path, server, stale_after_s=2.0) as replica:
         await replica.leads()
         with server.failing("GET", f"{PODS}|{TOPOLOGIES}"):
@@ -271,6 +272,13 @@ async def test_agents_that_could_not_report_while_the_api_server_was_away_are_gi
         await replica.leads()
         assert await replica.free("node-a") == 8
         assert await replica.filter(pod("train").gpus(1), "node-a") == ["node-a"], "older than 2 s, and nobody could have said so"
+        assert await replica.filter(pod("train").gpus(1), "node-old") == [], "it was silent before"
+        publish(server, "node-old")
+
+        async def opened() -> bool:
+            return await replica.filter(pod("train").gpus(1), "node-old") == ["node-old"]
+
+        await comes_true(opened)
 
         async def closed() -> bool:
             return not await replica.filter(pod("train").gpus(1), "node-a")
