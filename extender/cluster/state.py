@@ -93,15 +93,23 @@ class Cluster:
         columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy & ~sliced
         columns.touch(row)
         self._open(topology.name, "topology")
-        if self._needs_observation and topology.status.observed_at is None:
-            self._close(topology.name, "agent", Refusal.STALE, "not heard of yet")
+        if self._needs_observation:
+            self._wait_for_observation(topology)
         self._recount(topology.name)
+
+    def _wait_for_observation(self, topology: GPUTopology) -> None:
+        """Close a node whose agent has written what there is, but not yet in what state; open it at once when it has."""
+        if topology.status.observed_at is None:
+            self._close(topology.name, "observation", Refusal.STALE, "not heard of yet")
+        else:
+            self._open(topology.name, "observation")
 
     def remove_topology(self, name: str) -> None:
         """Take a GPUTopology out: its node takes no new pods, what runs there stays counted."""
         if name in self._columns.row_of:
             self._forget_topology(name)
             self._open(name, "topology")
+            self._open(name, "observation")
 
     def _forget_topology(self, name: str) -> None:
         self._topologies.pop(name, None)

@@ -4,10 +4,13 @@ The fixture `live` gives one to each test and empties it afterwards, so that tes
 Everything here acts as the administrator; `live.plane.api("alice")` is somebody else.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
+
+from kubernetes.dynamic.exceptions import NotFoundError
 
 from extender.sample_machines import sample
 from tests.builders import PodBuilder
@@ -99,7 +102,17 @@ class LiveCluster:
         self.clear(EMPTIED)
 
     def clear(self, kinds: Iterable[str]) -> None:
-        """Delete all objects of these kinds, under whatever runs; returns when no pod is left."""
+        """Delete all objects of these kinds, under whatever runs; returns when no pod is left.
+
+        Pods end before they are deleted: where an agent looks, a pod that is deleted while it may run stays a holder until the agent has looked again.
+        """
+        self._end_pods_on({each["metadata"]["name"] for each in self.api.items("GPUTopology") if each.get("status", {}).get("holdersObserved")})
         for kind in kinds:
             self.api.delete_all(kind)
         wait_until(lambda: not self.api.items("Pod"), what="no pod is left")
+
+    def _end_pods_on(self, nodes: set[str]) -> None:
+        for pod in self.api.items("Pod"):
+            if pod["spec"].get("nodeName") in nodes and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                with contextlib.suppress(NotFoundError):
+                    self.end_pod(pod["metadata"]["name"], pod["metadata"]["namespace"])

@@ -61,7 +61,6 @@ def settle(cluster: LiveCluster, extender: RunningExtender) -> None:
         pytest.param(lambda way: way.drop("POST", BINDING, times=2), 0, id="lost on its way, twice"),
         pytest.param(lambda way: way.cut_after_send("POST", BINDING, times=1), 0, id="taken, and the answer is lost"),
         pytest.param(lambda way: way.cut_after_send("POST", BINDING, times=1), 2, id="taken, the answer is lost, and the pod watch lags"),
-        pytest.param(lambda way: way.answer(500, "POST", BINDING, times=1), 0, id="an error before the deed"),
         pytest.param(lambda way: way.answer_after_send(500, "POST", BINDING, times=1), 0, id="an error after the deed"),
         pytest.param(lambda way: way.answer_after_send(504, "POST", BINDING, times=1), 2, id="a time-out after the deed, and the pod watch lags"),
         pytest.param(lambda way: way.delay(4.5, "POST", BINDING, times=1), 2, id="late, when the extender has given it up, and the pod watch lags"),

@@ -113,6 +113,7 @@ def test_what_was_observed_of_an_earlier_pod_of_the_same_name_is_not_believed_of
     by_node_name(cluster)
     cluster.publish(seen(topology, 0, 2))
     extender.wait_free("bridges", 6)
+    cluster.end_pod("stranger")
     cluster.api.delete("Pod", "stranger", grace_s=0)
     extender.wait_free("bridges", 8)
 
