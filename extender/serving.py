@@ -115,8 +115,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
 
         async def list_afresh() -> None:
             await asyncio.gather(*(reflector.list_afresh() for reflector in reflectors))
-            # Not only in the next round: what is listed may be old already, and calls are answered from now on.
-            cluster.close_stale(datetime.now(UTC), settings.stale_after_s)
+            rounds.close_stale()  # not only in the next round: what is listed may be old already, and calls are answered from now on
 
         leadership = Leadership(client, lease_name(settings), list_afresh, time.monotonic)
         events = KubeEvents(client, "linkwise", lambda: leadership.leads)
@@ -124,7 +123,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         verbs = Verbs(cluster, binder, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)), events)
         gate = Gate(reflectors, leadership, settings)
         app = make_app(verbs, binder, metrics, settings, gate)
-        rounds = _Rounds(client, verbs, leadership, settings, lambda: gate.age_s)
+        rounds = _Rounds(client, verbs, leadership, settings, gate)
         runs = (*(reflector.run for reflector in reflectors), leadership.run, events.run, rounds.run)
         tasks = [asyncio.create_task(_kept_running(run)) for run in runs]
         try:
@@ -174,13 +173,13 @@ def lease_name(settings: Settings) -> LeaseName:
 class _Rounds:
     """What has to be looked after while nobody calls."""
 
-    def __init__(self, client: KubeClient, verbs: Verbs, leadership: Leadership, settings: Settings, state_age_s: Callable[[], float]) -> None:
+    def __init__(self, client: KubeClient, verbs: Verbs, leadership: Leadership, settings: Settings, gate: Gate) -> None:
         self._client = client
-        self._state_age_s = state_age_s
-        self._deaf_at = -math.inf  # when the API server was last out of reach
         self._verbs = verbs
         self._leadership = leadership
         self._settings = settings
+        self._gate = gate
+        self._deaf_at = -math.inf  # when the API server was last out of reach
         self._seen = -1
         self._woke_at = 0.0
         self._absent: set[str] = set()  # nodes that cannot be touched, until another one could
@@ -193,13 +192,14 @@ class _Rounds:
             now = time.monotonic()
             if now - self._stale_at >= _STALE_EVERY_S:
                 self._stale_at = now
-                self._close_stale(now)
+                self.close_stale()
             self._verbs.report_edits()
             await self._wake(now)
 
-    def _close_stale(self, now: float) -> None:
+    def close_stale(self) -> None:
         """Close nodes whose agent is silent; not while nobody can be heard, nor before every agent has had the time of a heartbeat after that."""
-        if self._state_age_s() > _DEAF_AFTER_S:
+        now = time.monotonic()
+        if self._gate.age_s > _DEAF_AFTER_S and not self._gate.unready():
             self._deaf_at = now
         if now - self._deaf_at > self._settings.stale_after_s / _HEARTBEATS_IN_STALE:
             self._verbs.cluster.close_stale(datetime.now(UTC), self._settings.stale_after_s)
@@ -212,6 +212,7 @@ class _Rounds:
         self._seen = view.generation
         node = self._verbs.waiting.node_that_may_help(view, self._absent)
         if node is None:
+            self._absent.clear()
             return
         self._woke_at = now
         patch = {"metadata": {"annotations": {annotations.TOPOLOGY_GENERATION: f"{view.generation}-{uuid4().hex[:6]}"}}}

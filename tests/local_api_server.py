@@ -7,8 +7,8 @@ Bindings that put node and annotations on the pod in one write. It runs on the t
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -136,10 +136,19 @@ class LocalApiServer:
         return sum(watch.path == path for watch in self._watches)
 
     def fault(self, method: str, path: str, what: Fault | int, times: int = 1) -> Rule:
-        """Decide about the next ``times`` calls whose method and path (a regular expression, in full) match."""
+        """Decide about the next ``times`` calls whose method and path (regular expressions, in full) match."""
         rule = Rule(method, path, what, times)
         self._rules.append(rule)
         return rule
+
+    @contextmanager
+    def failing(self, method: str, path: str, what: Fault | int = Fault.DROP) -> Iterator[Rule]:
+        """Let every matching call fail within the block: a GET or PUT may be sent twice, if its connection was an old one."""
+        rule = self.fault(method, path, what, times=1_000_000)
+        try:
+            yield rule
+        finally:
+            rule.times = 0
 
     def asked(self, method: str, path: str) -> list[Call]:
         """Return the calls whose method and path (a regular expression, in full) match."""
@@ -162,7 +171,9 @@ class LocalApiServer:
         body = await request.read()
         call = Call(request.method, request.path, dict(request.query), orjson.loads(body) if body else None, request.headers.get("Authorization"))
         self.calls.append(call)
-        rule = next((rule for rule in self._rules if rule.times and rule.method == call.method and re.fullmatch(rule.path, call.path)), None)
+        rule = next(
+            (rule for rule in self._rules if rule.times and re.fullmatch(rule.method, call.method) and re.fullmatch(rule.path, call.path)), None
+        )
         if rule is None:
             return await self._effect(request, call)
         rule.times -= 1
@@ -225,6 +236,8 @@ class LocalApiServer:
         try:
             while (line := await watch.events.get()) is not None:
                 await response.write(line)
+        except ConnectionError:  # the client has gone
+            return response
         finally:
             self._watches.remove(watch)
         return response
@@ -269,7 +282,7 @@ async def running(server: LocalApiServer, port: int = 0) -> AsyncIterator[LocalA
 async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
     """Let the loop run until something is true."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in code that knows no event of ours
             await asyncio.sleep(0.002)
 
 

@@ -1,4 +1,7 @@
-"""The README says what is true: its console blocks are run, its links lead somewhere, its length is kept."""
+"""The README says what is true: its console blocks are run, its links lead somewhere, its length is kept.
+
+Blocks marked `console cluster` need a cluster: `tests/e2e/test_readme.py` runs those.
+"""
 
 import os
 import re
@@ -9,21 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.console import ANY, blocks, commands, matches
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-CONSOLE = re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL)
-ANY_LINES = "…"
-
-
-def _commands(block: str) -> list[tuple[str, list[str]]]:
-    """Split a block into commands and the lines that they must print."""
-    found: list[tuple[str, list[str]]] = []
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:], []))
-        else:
-            found[-1][1].append(line)
-    return found
 
 
 def _run(command: str) -> list[str]:
@@ -36,21 +28,17 @@ def _run(command: str) -> list[str]:
     return [line.rstrip() for line in done.stdout.splitlines()]
 
 
-def _matches(expected: list[str], printed: list[str]) -> bool:
-    """Tell whether the printed lines are the expected ones, where a lone … stands for any lines."""
-    pattern = "\n".join(r"(?:.*\n)*?.*" if line == ANY_LINES else re.escape(line.rstrip()) for line in expected)
-    return re.fullmatch(pattern, "\n".join(printed)) is not None
-
-
 @pytest.mark.readme
-@pytest.mark.parametrize(("command", "expected"), [pytest.param(*each, id=each[0]) for block in CONSOLE for each in _commands(block)])
+@pytest.mark.parametrize(
+    ("command", "expected"), [pytest.param(*each, id=each[0]) for block in blocks(README, "console") for each in commands(block)]
+)
 def test_readme_command_prints_what_the_readme_shows(command: str, expected: list[str]):
     printed = _run(command)
-    assert _matches(expected, printed), "\n".join(printed)
+    assert matches(expected, printed), "\n".join(printed)
 
 
 def test_readme_has_console_blocks():
-    assert len(CONSOLE) >= 2
+    assert len(blocks(README, "console")) >= 2
 
 
 def test_readme_stays_under_150_lines():
@@ -74,6 +62,8 @@ def test_links_lead_somewhere(document: Path):
 
 
 def test_matching_of_elided_lines_is_strict_about_the_others():
-    assert _matches(["a", ANY_LINES, "d"], ["a", "b", "c", "d"])
-    assert not _matches(["a", ANY_LINES, "d"], ["a", "b", "c", "e"])
-    assert not _matches(["a"], ["a", "b"])
+    assert matches(["a", ANY, "d"], ["a", "b", "c", "d"])
+    assert not matches(["a", ANY, "d"], ["a", "b", "c", "e"])
+    assert not matches(["a"], ["a", "b"])
+    assert matches(["age 3… end"], ["age 3h end"])
+    assert not matches(["age 3… end"], ["age 4h end"])

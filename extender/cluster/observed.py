@@ -103,7 +103,8 @@ class ObservedHolders:
         for uid, observed_at in tuple(self._ghosts.get(node, {}).items()):
             entry = self._ledger.get(uid)
             later = topology is not None and topology.status.observed_at != observed_at
-            if entry is None or (later and (entry.namespace, entry.name) not in seen):
+            # By name and GPU: a pod that was created again under the same name holds other GPUs.
+            if entry is None or (later and not entry.uuids & seen.get((entry.namespace, entry.name), frozenset())):
                 del self._ghosts[node][uid]
                 self._ledger.release(uid)
 

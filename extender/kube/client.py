@@ -100,7 +100,8 @@ class KubeClient:
     async def request(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Body | None = None, timeout_s: float = 30.0) -> Any:
         """Send one request and return the decoded answer.
 
-        Raises ApiRefusedError for any status of 300 and above, NoAnswerError where there was no answer; never retries.
+        Raises ApiRefusedError for any status of 300 and above, NoAnswerError where there was no answer. A POST or PATCH is sent once, whatever happens; a
+        GET or PUT whose kept connection turns out to be closed is sent again by aiohttp, on a new one.
         """
         answer = await self.raw(method, path, query, body, timeout_s)
         return orjson.loads(answer)

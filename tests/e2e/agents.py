@@ -1,30 +1,27 @@
-"""The node agent of a test: `linkwise agent` with a stand-in nvidia-smi and sysfs of one of the five sample machines.
+"""The node agent of a test: `linkwise agent` with a stand-in nvidia-smi and sysfs of a sample machine.
 
-`observe` runs it once and returns what it would publish. A test that wants it published by somebody else (`LiveCluster.publish`) takes this one; the UUIDs
-are made from the node's name, as those of `extender.sample_machines.sample` are.
+`start_agent` runs one under its own account for tests of what becomes of a topology; what the agent itself does is the business of `test_agent`. UUIDs
+are made from the node's name, as those of `extender.sample_machines.sample` are. There is no kubelet, so nobody observes who holds which GPU.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
-from extender.sample_machines import SAMPLE_MACHINES
+from extender.sample_machines import SAMPLE_MACHINES, SampleMachine
+from tests.e2e.control_plane import ControlPlane
+from tests.e2e.program import Program
 from tests.stand_in import write_nvidia_smi, write_sysfs
-from topology.api import GPUTopology, read_gputopology
 
 
-def agent_command(directory: Path, kind: str, node: str) -> list[str | Path]:
+def agent_command(directory: Path, kind: str | SampleMachine, node: str) -> list[str | Path]:
     """Write the stand-ins of a machine below ``directory`` (its own, empty), and return the agent's command on them."""
-    machine = SAMPLE_MACHINES[kind]
+    machine = SAMPLE_MACHINES[kind] if isinstance(kind, str) else kind
     nvidia_smi = write_nvidia_smi(directory / "bin", machine, seed=node)
     sysfs = write_sysfs(directory, machine)
     return [sys.executable, "-m", "extender", "agent", "--node-name", node, "--nvidia-smi", nvidia_smi, "--sysfs-root", sysfs]
 
 
-def observe(directory: Path, kind: str, node: str) -> GPUTopology:
-    """Return the GPUTopology that the agent of a node of that kind finds now."""
-    done = subprocess.run([*agent_command(directory, kind, node), "--once", "--dry-run"], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return read_gputopology(yaml.safe_load(done.stdout))
+def start_agent(plane: ControlPlane, directory: Path, kind: str | SampleMachine, node: str) -> Program:
+    """Start the agent of a node with such a machine; what it publishes is there a moment later."""
+    command = [*agent_command(directory, kind, node), "--kubeconfig", plane.kubeconfig("linkwise-agent")]
+    return plane.run(f"agent-{node}", command, {"LINKWISE_AGENT_POD_RESOURCES_SOCKET": str(directory / "no-kubelet.sock")})

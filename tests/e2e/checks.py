@@ -69,7 +69,6 @@ def free_gpus(pods: Iterable[JsonObject], topologies: Iterable[JsonObject]) -> d
 
 def check_extender(extender: RunningExtender, api: ApiServer, timeout: float = 10) -> None:
     """Wait until an extender believes exactly those GPUs free that the pods leave; raises AssertionError with both where it does not come to that."""
-
     apart: dict[str, str] = {}
 
     def equal() -> bool:

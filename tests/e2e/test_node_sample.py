@@ -15,31 +15,32 @@ from tests.e2e.extender import serve, shipped_configuration
 from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.program import wait_until
 
-# kube-scheduler goes through the nodes in the order in which it came to know them; a list comes by name.
-FULL, FREE = "a-full", "z-free"
+FULL, FREE = "full", "free"
 SLOW = [f"slow-{number:03}" for number in range(498)]
 
 
-def publish_all(live: LiveCluster) -> None:
-    kinds = {FULL: "nvswitch", FREE: "nvswitch", **dict.fromkeys(SLOW, "pcie")}
-    live.make_nodes(kinds)
+def make_in_order(live: LiveCluster) -> None:
+    """Make the full node first and the free one last: kube-scheduler, which runs already, goes through them in the order in which they came."""
+    live.make_machine("nvswitch", FULL)
+    live.make_nodes(SLOW)
     with ThreadPoolExecutor(8) as pool:
         # Without a status: an agent that has not told when it looked is not stale.
-        list(pool.map(lambda name: live.api.apply({**sample(kinds[name], name).to_object(), "status": {}}), kinds))
+        list(pool.map(lambda name: live.api.apply({**sample("pcie", name).to_object(), "status": {}}), SLOW))
+    live.make_machine("nvswitch", FREE)
 
 
 def test_a_free_node_outside_of_the_default_sample_is_used_before_anybody_is_evicted(
     control_plane: ControlPlane, live: LiveCluster, accounts: None
 ) -> None:
-    publish_all(live)
+    extender = serve(control_plane).wait_leads()
+    control_plane.start_scheduler(shipped_configuration(extender.url))
+    make_in_order(live)
     for name, value in (("low", -10), ("high", 1000)):
         live.api.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
-    uuids = [gpu.uuid for gpu in sample("nvswitch", FULL).spec.gpus]
-    live.make_pod(pod("low").holding(FULL, *uuids), priorityClassName="low")
-    extender = serve(control_plane).wait_leads()
-    extender.wait_free(FULL, 0)
+    live.make_pod(pod("low").gpus(8), priorityClassName="low", nodeSelector={"kubernetes.io/hostname": FULL})
+    live.wait_bound("low")
+    extender.wait_free(FREE, 8)
     assert len(extender.nodes()) == 500
-    control_plane.start_scheduler(shipped_configuration(extender.url))
 
     live.make_pod(pod("fast").gpus(8).min_bandwidth(400), priorityClassName="high")
     assert live.wait_bound("fast", timeout=30)["spec"]["nodeName"] == FREE

@@ -1,6 +1,6 @@
-"""Where pods go on five kinds of machine, decided by Linkwise through a real kube-scheduler; the topologies come from the real agent.
+"""Where pods go on five kinds of machine, decided by Linkwise through a real kube-scheduler; the topologies come from the real agents.
 
-Nodes and topologies are made once for the file; each test leaves them without pods.
+Nodes are made and agents started once for the file; each test leaves them without pods.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 from extender.sample_machines import SAMPLE_MACHINES
 from tests.builders import PodBuilder, pod
-from tests.e2e.agents import observe
+from tests.e2e.agents import start_agent
 from tests.e2e.api_server import JsonObject
 from tests.e2e.checks import allocation_of, check_cluster, check_extender, indices_of
 from tests.e2e.control_plane import ControlPlane
@@ -29,8 +29,8 @@ def machines(control_plane: ControlPlane, extender: RunningExtender, tmp_path_fa
     for node, kind in [*zip(SIZES, SIZES, strict=True), (CROWDED, "pcie")]:
         crowded = node == CROWDED
         cluster.make_node(node, SIZES[kind], {"tests": "crowded" if crowded else "mixed"}, {GPU: "24"} if crowded else None)
-        cluster.publish(observe(tmp_path_factory.mktemp(node), kind, node))
-    extender.wait_open(*SIZES, CROWDED)
+        start_agent(control_plane, tmp_path_factory.mktemp(node), kind, node)
+    extender.wait_open(*SIZES, CROWDED, timeout=60)
     return cluster
 
 
@@ -86,7 +86,7 @@ def test_four_one_gpu_pods_leave_the_other_half_whole(cluster: LiveCluster, node
     for number in range(4):
         place(cluster, pod(f"single-{number}").gpus(1), node)
     for builder in left:
-        assert place(cluster, builder.min_bandwidth(bandwidth), node)[1] >= bandwidth
+        assert (place(cluster, builder.min_bandwidth(bandwidth), node)[1] or 0) >= bandwidth
     check_cluster(cluster.api)
 
 

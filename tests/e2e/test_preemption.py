@@ -3,19 +3,17 @@
 There is no kubelet here: a victim terminates until the test ends it, so it can be seen that its GPUs are not given away before.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.builders import PodBuilder, pod
-from tests.e2e.checks import check_cluster, indices_of
+from tests.e2e.checks import check_cluster
 from tests.e2e.extender import RunningExtender
 from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.program import wait_until
 
 
 @pytest.fixture
-def full(cluster: LiveCluster, extender: RunningExtender) -> Iterator[LiveCluster]:
+def full(cluster: LiveCluster, extender: RunningExtender) -> LiveCluster:
     """Give a cluster of four machines, every GPU of them held by a pod of low priority: one pod a GPU on `bridges`, two pods a node elsewhere."""
     for name, value in (("low", -10), ("high", 1000)):
         cluster.api.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
@@ -26,7 +24,7 @@ def full(cluster: LiveCluster, extender: RunningExtender) -> Iterator[LiveCluste
             builder = pod(f"{node}-{number}").gpus(1 if kind == "bridges" else 4)
             cluster.make_pod(builder, priorityClassName="low", nodeSelector={"kubernetes.io/hostname": node})
             cluster.wait_bound(builder.name)
-    yield cluster
+    return cluster
 
 
 def ask(cluster: LiveCluster, builder: PodBuilder) -> None:

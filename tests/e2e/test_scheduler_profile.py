@@ -120,7 +120,9 @@ def test_a_preferred_node_affinity_decides_between_nodes_of_nearly_equal_bandwid
         pytest.param(Preference(a_friend_on_the_slow_node, near_friends()), id="InterPodAffinity"),
         pytest.param(Preference(a_crowd_on_the_fast_node, away_from_crowds()), id="PodTopologySpread"),
         pytest.param(Preference(a_taint_on_the_fast_node), id="TaintToleration"),
-        pytest.param(Preference(a_busy_fast_node, scheduler="default-scheduler"), id="NodeResourcesFit and BalancedAllocation, in the default profile"),
+        pytest.param(
+            Preference(a_busy_fast_node, scheduler="default-scheduler"), id="NodeResourcesFit and BalancedAllocation, in the default profile"
+        ),
         pytest.param(Preference(the_image_on_the_slow_node, scheduler="default-scheduler"), id="ImageLocality, in the default profile"),
     ],
 )

@@ -5,12 +5,16 @@ extender's own touch of a Node. Nothing else happens in these clusters that coul
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
 
+from extender.sample_machines import DGX1V
 from tests.builders import PodBuilder, pod
+from tests.e2e.agents import start_agent
 from tests.e2e.checks import check_cluster, check_extender, indices_of
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
@@ -72,7 +76,11 @@ def shown(extender: RunningExtender, topology: GPUTopology) -> bool:
 def fill_but_two_halves(cluster: LiveCluster, topology: GPUTopology) -> None:
     """Leave one GPU of each of two bridge pairs free: two by count, but no bridge. `first` holds the other half of GPU 2."""
     uuids = [gpu.uuid for gpu in topology.spec.gpus]
-    for builder in (pod("first").holding("bridges", uuids[0]), pod("second").holding("bridges", uuids[1]), pod("rest").holding("bridges", *uuids[4:])):
+    for builder in (
+        pod("first").holding("bridges", uuids[0]),
+        pod("second").holding("bridges", uuids[1]),
+        pod("rest").holding("bridges", *uuids[4:]),
+    ):
         cluster.make_pod(builder)
 
 
@@ -131,7 +139,9 @@ def test_a_waiting_pod_is_bound_soon_after_a_pod_frees_the_set_that_it_needs(
     ("now", "sentence"),
     [
         pytest.param(without_nvlink, "best pair 9.1 GB/s over SYS, min-bandwidth 50 asked", id="NVLink is back after a boot"),
-        pytest.param(lambda found: observed(found, unhealthy=(0, 1, 2, 3, 4, 5, 6)), "the node has fewer than 2 healthy GPUs", id="GPUs are healthy again"),
+        pytest.param(
+            lambda found: observed(found, unhealthy=(0, 1, 2, 3, 4, 5, 6)), "the node has fewer than 2 healthy GPUs", id="GPUs are healthy again"
+        ),
         pytest.param(lambda _: None, "no GPUTopology is published for the node", id="the topology is there at last"),
     ],
 )
@@ -151,6 +161,21 @@ def test_a_waiting_pod_is_bound_soon_after_the_repaired_topology_is_published(
     wait_refused(cluster, pod("waits").gpus(2).min_bandwidth(50), sentence)
     cluster.publish(observed(whole))
     assert indices_of(cluster.wait_bound("waits", timeout=SOON_S)) == [0, 3]
+
+
+def test_a_waiting_pod_is_bound_soon_after_the_agent_of_a_rebooted_node_has_found_its_nvlinks_again(
+    control_plane: ControlPlane, cluster: LiveCluster, extender: RunningExtender, tmp_path: Path
+) -> None:
+    cluster.make_node("dgx1v")
+    rows = tuple(" ".join("SYS" if cell.startswith("NV") else cell for cell in row.split()) for row in DGX1V.gpu_rows)
+    agent = start_agent(control_plane, tmp_path / "without", replace(DGX1V, gpu_rows=rows, nvlinks=0), "dgx1v")
+    extender.wait_open("dgx1v", timeout=30)
+    wait_refused(cluster, pod("waits").gpus(2).min_bandwidth(50), "best pair 9.1 GB/s over SYS, min-bandwidth 50 asked")
+    agent.stop()
+    again = start_agent(control_plane, tmp_path / "with", DGX1V, "dgx1v")
+    cluster.wait_event("NVLink", "dgx1v")
+    assert indices_of(cluster.wait_bound("waits", timeout=SOON_S)) == [0, 3]
+    again.stop()
 
 
 def test_a_node_whose_agent_is_silent_takes_no_pods_until_it_is_heard_again(cluster: LiveCluster, extender: RunningExtender) -> None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -38,7 +38,7 @@ class Client:
     def get(self, path: str) -> httpx.Response:
         return self._loop.run_until_complete(self._calls.get(path))
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -47,7 +47,7 @@ class Client:
 
 
 def app_of(**wishes: Any) -> FastAPI:
-    app, problems = from_snapshot(BUILT.with_pods(TWO).snapshot(), Settings(**wishes))
+    app, problems = from_snapshot(BUILT.with_pods(TWO, pod("untouched").gpus(2)).snapshot(), Settings(**wishes))
     assert problems == []
     return app
 
@@ -82,7 +82,7 @@ async def test_the_walk_of_one_pod_over_http(calls: httpx.AsyncClient):
     assert filtered["NodeNames"] == ["pairs", "mesh"]
     assert filtered["FailedAndUnresolvableNodes"] == {"nowhere": "linkwise: no GPUTopology is published for the node"}
     scored = (await calls.post("/prioritize", json=nodes_call(TWO, "pairs", "mesh"))).json()
-    assert scored == [{"Host": "pairs", "Score": 10}, {"Host": "mesh", "Score": 3}]
+    assert scored == [{"Host": "pairs", "Score": 10}, {"Host": "mesh", "Score": 2}]
     assert (await calls.post("/bind", json=bind_call(TWO, "pairs"))).json() == {"Error": ""}
     assert (await calls.post("/bind", json=bind_call(TWO, "pairs"))).json() == {"Error": ""}
     decision = (await calls.get("/api/v1/pods/default/two/decision")).json()
@@ -306,7 +306,7 @@ def test_what_is_not_known_is_404_with_a_sentence(client: Client, path: str, sen
 
 
 def test_the_decision_about_a_stored_pod_is_made_now(client: Client):
-    assert client.get("/api/v1/pods/default/two/decision").json()["evaluatedNow"] is True
+    assert client.get("/api/v1/pods/default/untouched/decision").json()["evaluatedNow"] is True
 
 
 async def test_metrics_count_calls_gpus_and_nodes(calls: httpx.AsyncClient):

@@ -101,6 +101,18 @@ def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: st
     assert top(scored(TWO.annotated(topology=topology), MATRIX_VIEW, policy)) == winner
 
 
+@pytest.mark.parametrize(
+    ("policy", "others"),
+    [
+        pytest.param(Policy.PACK, {0, 1, 2, 3}, id="not even to pack: the last quad would go"),
+        pytest.param(Policy.SPREAD, ALL, id="not even to spread: the whole machine would go"),
+    ],
+)
+def test_the_remainder_goes_before_the_policy(policy: Policy, others: set[int]):
+    view = view_of(six=("bridges", {0, 1, 2, 3, 4, 5}), other=("bridges", others))
+    assert top(scored(TWO, view, policy)) == "six"
+
+
 @pytest.mark.parametrize(("policy", "winner"), [(Policy.PACK, "three"), (Policy.SPREAD, "five")])
 def test_one_widow_is_as_good_as_another_and_the_policy_decides(policy: Policy, winner: str):
     view = view_of(five=("bridges", {0, 1, 3, 4, 5}), three=("bridges", {0, 1, 3}), whole=("bridges", ALL))
@@ -151,6 +163,12 @@ def test_a_node_that_is_about_to_be_full_keeps_its_score_where_nothing_else_is_l
     """A hold lowers scores, it never refuses: kube-scheduler would park the pod for minutes."""
     view = view_of(only=("mesh", {0, 1}))
     assert scored(TWO, view, held={0: 0b0001}) == {"only": 10}
+
+
+def test_a_pod_that_does_not_care_is_not_sent_where_nothing_is_left_either():
+    view = view_of(a=("mesh", {0}), b=("mesh", {0, 1}), c=("mesh", {0, 1, 2, 3}))
+    assert scored(ONE, view, held={0: 0b0001})["a"] == 0
+    assert scored(TWO.annotated(topology="none"), view_of(b=("mesh", {0, 1}), c=("mesh", {0, 1, 2, 3})), held={0: 0b0001}) == {"b": 0, "c": 10}
 
 
 def test_holds_leave_no_plan_where_nothing_is_left_beside_them():

@@ -18,6 +18,7 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
+from yaml import YAMLError
 
 from topology.errors import InputError, LinkwiseError
 
@@ -65,18 +66,14 @@ class ApiServer:
 
         Raises InputError with a sentence where there is neither.
         """
-        configuration = Configuration()
         in_cluster = kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ
         where = "the pod's service account" if in_cluster else f"kubeconfig {kubeconfig or os.environ.get('KUBECONFIG') or '~/.kube/config'}"
         try:
-            if in_cluster:
-                load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the official client has no types here
-            else:
-                load_kube_config(None if kubeconfig is None else str(kubeconfig), context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
-            return ApiServer(configuration)
-        # What a damaged file makes of the client differs by the damage: its own error, YAML's, a missing key, a certificate that is none.
-        except (ConfigException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{where} cannot be used: {error}; accepted: --kubeconfig FILE, or a pod with a service account") from error
+            return ApiServer(_in_cluster() if in_cluster else _by_kubeconfig(kubeconfig, context))
+        # What a damaged file makes of the client differs by the damage: its own error, YAML's, a missing key, a value of another type.
+        except (ConfigException, YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            why = " ".join(str(error).split())
+            raise InputError(f"{where} cannot be used: {why}; accepted: --kubeconfig FILE, or a pod with a service account") from error
 
     def get(self, path: str, *, accept: str = JSON) -> JsonObject | None:
         """Return an object as the API server's cache has it, None where it does not exist; raises as `request` does.
@@ -117,6 +114,20 @@ class ApiServer:
         if token:
             headers["Authorization"] = token
         return headers
+
+
+def _in_cluster() -> Configuration:
+    configuration = Configuration()
+    load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the official client has no types here
+    return configuration
+
+
+def _by_kubeconfig(kubeconfig: Path | None, context: str | None) -> Configuration:
+    configuration = Configuration()
+    load_kube_config(None if kubeconfig is None else str(kubeconfig), context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
+    if not str(configuration.host).startswith(("https://", "http://")):
+        raise ConfigException(f"its cluster has the server {configuration.host!r}, which is no URL")
+    return configuration
 
 
 def _decoded(data: bytes) -> JsonObject | None:

@@ -63,7 +63,7 @@ class MetricsServer:
         except OSError as error:
             raise InputError(f"--metrics-port {port} cannot be listened on: {error.strerror or error}") from error
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""

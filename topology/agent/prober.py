@@ -85,8 +85,9 @@ class Prober:
         return Look(facts, None, time.monotonic() - started)
 
     def _pause_s(self, found: Look) -> float:
-        if found.all_well:
+        if found.facts is not None:
             self.expects_gpus = True
+        if found.all_well:
             return self._settings.probe_every_s
         if found.no_gpus and not self.expects_gpus:
             return self._settings.no_gpu_every_s

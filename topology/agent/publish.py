@@ -72,13 +72,14 @@ class Publisher:
         return self._api.get(self._path)
 
     def look_up(self) -> bool:
-        """Learn the Node's UID, None where there is no such Node, and whether the object is still what was written; returns False where it is gone."""
+        """Learn the Node's UID, None where there is no such Node, and whether the object is still what was written; returns True where it is gone."""
         node = self._api.get(f"/api/v1/nodes/{self._node_name}", accept=METADATA_ONLY)
         self.node_uid = None if node is None else str(node["metadata"]["uid"])
         stored = self._api.get(self._path, accept=METADATA_ONLY)
-        if self._stored is not None and (stored is None or _identity(stored) != self._stored):
+        is_ours = self._stored is None or (stored is not None and _identity(stored) == self._stored)
+        if not is_ours:
             self._forget()
-        return stored is not None
+        return not is_ours and stored is None
 
     def told(self, topology: GPUTopology) -> None:
         """Take a topology that an earlier agent published as what people know."""

@@ -13,6 +13,7 @@ Why, and what else was considered: docs/decisions/0007-what-the-agent-remembers.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import count
 
 from topology.agent.publication import Facts, has_identity
 from topology.api import GPUTopology
@@ -47,7 +48,8 @@ def _with_lost_gpus(facts: Facts, earlier: Earlier) -> Facts:
     known = earlier.topology.inventory().gpus
     present = _joined(_recognised(gpu, earlier) for gpu in facts.inventory.gpus)
     listed = {gpu.uuid for gpu in present}
-    vanished = [replace(gpu, lost=True) for gpu in known if gpu.uuid not in listed] if earlier.same_boot else []
+    # By UUID: the order of the earlier object follows indices, which may have changed since, and notes must not.
+    vanished = sorted((replace(gpu, lost=True) for gpu in known if gpu.uuid not in listed), key=_uuid) if earlier.same_boot else []
     if not vanished and present == list(facts.inventory.gpus):
         return facts
     gpus = _with_own_indices([*present, *vanished])
@@ -58,6 +60,10 @@ def _with_lost_gpus(facts: Facts, earlier: Earlier) -> Facts:
         notes=facts.notes + notes,
         vanished=frozenset(gpu.uuid for gpu in vanished if gpu.uuid is not None),
     )
+
+
+def _uuid(gpu: Gpu) -> str:
+    return gpu.uuid or ""
 
 
 def _recognised(gpu: Gpu, earlier: Earlier) -> Gpu:
@@ -83,14 +89,18 @@ def _joined(gpus: Iterable[Gpu]) -> list[Gpu]:
 def _with_own_indices(gpus: list[Gpu]) -> tuple[Gpu, ...]:
     """Return the GPUs, no two of one index: a lost one gives way, since the driver may have counted the others anew."""
     taken = {gpu.index for gpu in gpus if not gpu.lost}
-    found: list[Gpu] = []
-    for gpu in gpus:
-        index = gpu.index
-        if gpu.lost and index is not None:
-            index = index if index not in taken else min(set(range(len(gpus) + len(taken))) - taken)
-            taken.add(index)
-        found.append(replace(gpu, index=index))
-    return tuple(found)
+    given: dict[int, int] = {}  # place in the list -> index
+    homeless: list[int] = []
+    for at, gpu in enumerate(gpus):
+        if gpu.lost and gpu.index is not None:
+            if gpu.index in taken:
+                homeless.append(at)
+            else:
+                taken.add(gpu.index)
+                given[at] = gpu.index
+    free = (index for index in count() if index not in taken)
+    given |= dict(zip(homeless, free, strict=False))
+    return tuple(replace(gpu, index=given.get(at, gpu.index)) for at, gpu in enumerate(gpus))
 
 
 # --- how they are joined --------------------------------------------------------------------------------------------
@@ -141,7 +151,7 @@ def _with_rows_of_lost_gpus(facts: Facts, earlier: Earlier) -> Facts:
     """Add the rows that a matrix lacks because their GPUs are lost."""
     old = _Old.of(earlier)
     rows = {row.index for row in facts.matrix.gpus}
-    missing = [gpu for gpu in facts.inventory.gpus if gpu.lost and gpu.index not in rows and gpu.uuid in old.position]
+    missing = sorted((gpu for gpu in facts.inventory.gpus if gpu.lost and gpu.index not in rows and gpu.uuid in old.position), key=_uuid)
     if not missing:
         return facts
     matrix = facts.matrix

@@ -57,7 +57,7 @@ class Agent:
         self._boot_id = boot_id(settings.sysfs_root)
         self._publisher = Publisher(api, Target(settings.node_name, self._boot_id, settings.heartbeat_s), metrics, self._clocks)
         self._holders = Holders(settings.pod_resources_socket, settings.gpu_resource)
-        self._prober = Prober(settings, self._looked)
+        self._prober = Prober(settings, self.looked)
         self._wake = threading.Event()
         self._look: Look | None = None
         self._mig_parents: dict[str, str] = {}
@@ -85,7 +85,7 @@ class Agent:
             return f"the agent hangs: its last round began {silent_s:.0f} s ago"
         return "" if self._prober.alive() else "nobody looks at the hardware: its thread has ended"
 
-    def _looked(self, look: Look) -> None:
+    def looked(self, look: Look) -> None:
         """Take in a look, in the prober's thread."""
         self._metrics.probe_seconds.observe(look.seconds)
         if look.error is not None and not look.no_gpus:
@@ -105,8 +105,6 @@ class Agent:
     def round(self) -> None:
         """Do what is due."""
         self._round_at = self._clocks.monotonic()
-        if self._earlier is not None and self._due.now("holders", self._settings.holders_every_s):
-            self._ask_kubelet()
         if not self._due.now("api"):
             return
         try:
@@ -115,6 +113,7 @@ class Agent:
             self._metrics.failed("publish")
             self._pause_s = min(max(self._pause_s * 2, _PAUSES_S[0]), _PAUSES_S[1])
             self._due.after("api", self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads the agents, hides no secret
+            self._due.after("look-up", 0.0)
             self._said.say("api", f"the API server does not take the GPUTopology, tried again until it does: {error}{_hint(error)}")
         else:
             self._pause_s = 0.0
@@ -124,19 +123,26 @@ class Agent:
         """Look up, put together, write; raises what the API server's trouble makes."""
         if not self._has_begun:
             self._begin()
-        if self._due.now("look-up", self._settings.look_up_every_s):
-            is_there = self._publisher.look_up()
-            if not is_there and self._earlier is not None:
-                # Whoever deletes the object wants it anew: GPUs that only the old one knew are no longer recalled.
-                self._earlier = Earlier(self._earlier.topology, same_boot=False)
+        if self._earlier is not None:
+            self._look_up()
         topology = self._topology()
         if topology is None:
             return
+        self._look_up()  # the first time: a node without GPUs asks for nothing
         if self._publisher.node_uid is None:
             self._said.say("node", "there is no Node of this name: its GPUTopology is published once there is")
             return
         self._said.over("node", "the Node exists now")
         self._publisher.publish(topology)
+
+    def _look_up(self) -> None:
+        """Learn what became of Node and object, where it is due."""
+        if not self._due.now("look-up", self._settings.look_up_every_s):
+            return
+        is_gone = self._publisher.look_up()
+        if is_gone and self._earlier is not None:
+            # Whoever deletes the object wants it anew: GPUs that only the old one knew are no longer recalled.
+            self._earlier = Earlier(self._earlier.topology, same_boot=False)
 
     def _begin(self) -> None:
         """Begin with what an earlier agent of this node published."""
@@ -167,7 +173,7 @@ class Agent:
             return None
         if look.facts is not None:
             self._mig_parents = mig_parents(look.facts.inventory)
-        if earlier is None:
+        if self._due.now("holders", self._settings.holders_every_s):
             self._ask_kubelet()
         # Who reads the holders takes observedAt for the time at which they were so: a pod that came since must not seem to be gone.
         now = self._asked_at or now
@@ -191,7 +197,7 @@ class Agent:
 
     def _say_look(self, look: Look, error: LinkwiseError | None, *, is_published: bool) -> None:
         if error is None:
-            self._said.over("look", "nvidia-smi answers again")
+            self._said.over("look", "the node can be described")
         elif is_published:
             self._said.say("look", f"all GPUs are published as unhealthy: {error}")
         elif look.no_gpus:
@@ -199,7 +205,7 @@ class Agent:
                 "look", f"this node has no NVIDIA GPU and gets no GPUTopology; looked again every {self._settings.no_gpu_every_s:g} s: {error}"
             )
         else:
-            self._said.say("look", f"nothing is published until nvidia-smi answers: {error}")
+            self._said.say("look", f"nothing is published yet, tried again until there is something: {error}")
 
 
 class _Due:

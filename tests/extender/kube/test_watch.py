@@ -10,8 +10,8 @@ import pytest
 
 from extender.kube import watch as module
 from extender.kube.client import KubeClient
-from extender.kube.watch import Reflector, Resource
 from extender.kube.watch import PODS as POD_RESOURCE
+from extender.kube.watch import Reflector, Resource
 from tests.builders import Clock, pod
 from tests.local_api_server import PODS, Fault, LocalApiServer, pod_path, until
 

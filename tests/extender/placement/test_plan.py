@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from extender.demand import ContainerKind, Part, Shape
 from extender.placement import Plan
 from extender.placement.plan import plan
-from tests.machines import BRIDGES_CROSSED, DGX1V, PCIE8_PHB, SMALL_MACHINES, SUMMIT_6, Machine, irregular_machines, oracle_of
+from tests.machines import (
+    BRIDGE_AND_PAIR,
+    BRIDGES_CROSSED,
+    DGX1V,
+    HGX_H100_8,
+    PCIE8_PHB,
+    SMALL_MACHINES,
+    SUMMIT_6,
+    Machine,
+    irregular_machines,
+    oracle_of,
+)
 from tests.oracles import MachineOracle
 from topology.links import Distance
 from topology.topology_class import TopologyClass, members, topology_class
@@ -78,7 +89,7 @@ limits = {"floor": st.sampled_from([0.0, 0.0, 12.0, 25.0, 50.0, 100.0, 150.0]), 
 @given(st.data(), st.one_of(irregular_machines(3, 5), st.sampled_from([m for m in SMALL_MACHINES if m.size <= 6])), part_lists)
 def test_there_is_a_plan_exactly_where_some_split_over_the_containers_exists(data: st.DataObject, machine: Machine, parts: tuple[Part, ...]):
     wanted = Shape(parts, **{name: data.draw(values, label=name) for name, values in limits.items()})  # type: ignore[arg-type]
-    mask = data.draw(st.integers(0, machine.everything), label="mask")
+    mask = data.draw(st.just(machine.everything) | st.integers(0, machine.everything), label="mask")
     made = plan(wanted, class_of(machine), mask)
     possible = next(splits(oracle_of(machine), wanted, frozenset(members(mask))), None)
     assert (made is not None) == (possible is not None), f"the oracle finds {possible}"
@@ -101,9 +112,24 @@ def is_split(machine: MachineOracle, wanted: Shape, free: Set, made: Plan) -> bo
 @given(st.data(), st.sampled_from(SMALL_MACHINES), part_lists)
 def test_a_plan_on_eight_gpus_keeps_every_rule(data: st.DataObject, machine: Machine, parts: tuple[Part, ...]):
     wanted = Shape(parts, **{name: data.draw(values, label=name) for name, values in limits.items()})  # type: ignore[arg-type]
-    mask = data.draw(st.integers(0, machine.everything), label="mask")
+    mask = data.draw(st.just(machine.everything) | st.integers(0, machine.everything), label="mask")
     made = plan(wanted, class_of(machine), mask)
     assert made is None or is_split(oracle_of(machine), wanted, frozenset(members(mask)), made)
+
+
+@settings(max_examples=100)
+@given(st.data(), st.one_of(irregular_machines(3, 5), st.sampled_from([m for m in SMALL_MACHINES if m.size <= 4])), part_lists)
+def test_the_largest_container_gets_the_best_set_that_any_split_leaves_it(data: st.DataObject, machine: Machine, parts: tuple[Part, ...]):
+    wanted = Shape(parts, ceiling=data.draw(limits["ceiling"], label="ceiling"))
+    mask = data.draw(st.just(machine.everything) | st.integers(0, machine.everything), label="mask")
+    made, oracle = plan(wanted, class_of(machine), mask), oracle_of(machine)
+    best = max((largest_bandwidth(oracle, split) for split in splits(oracle, wanted, frozenset(members(mask)))), default=-1.0)
+    assert (-1.0 if made is None else made.bandwidth) >= 0.99 * best - 1e-9
+
+
+def largest_bandwidth(machine: MachineOracle, split: tuple[Set, ...]) -> float:
+    size = max(map(len, split))
+    return max(machine.bandwidth(gpus) if size > 1 else 0.0 for gpus in split if len(gpus) == size)
 
 
 # --- preferences ----------------------------------------------------------------------------------------------------
@@ -122,7 +148,11 @@ def gpus_of(made: Plan) -> list[tuple[int, ...]]:
         pytest.param(PCIE8_PHB, shape((APP, 2), (APP, 1)), [(0, 1), (2,)], id="a pair behind one switch"),
         pytest.param(BRIDGES_CROSSED, shape((INIT, 2), (APP, 2)), [(0, 2), (0, 2)], id="an init container runs on the app's GPUs"),
         pytest.param(BRIDGES_CROSSED, shape((INIT, 4), (APP, 2)), [(0, 1, 2, 3), (0, 2)], id="a larger one takes as many more as it needs"),
+        pytest.param(
+            BRIDGE_AND_PAIR, shape((INIT, 2), (APP, 1)), [(0, 1), (0,)], id="an init container that is the largest decides where the app sits"
+        ),
         pytest.param(BRIDGES_CROSSED, shape((SIDECAR, 2), (INIT, 2), (APP, 2)), [(1, 3), (0, 2), (0, 2)], id="but never those of a running sidecar"),
+        pytest.param(HGX_H100_8, shape((SIDECAR, 3), (INIT, 2), (APP, 2)), [(0, 1, 2), (4, 5), (4, 5)], id="though they came first"),
         pytest.param(
             BRIDGES_CROSSED, shape((INIT, 2), (SIDECAR, 2), (APP, 1)), [(0, 2), (0, 2), (1,)], id="those of a sidecar that is still to come"
         ),
@@ -151,6 +181,13 @@ def test_a_floor_binds_no_container_of_one_gpu():
 def test_init_containers_in_a_row_share_the_gpus_that_the_largest_of_them_needs():
     made = found(class_of(DGX1V), shape((INIT, 2), (INIT, 4), (INIT, 3), (APP, 1)))
     assert made.union.bit_count() == 4
+
+
+def test_no_gpu_beyond_what_kubelet_counts_even_where_the_apps_could_sit_better():
+    """The widow would be best for the app, but then the init container's pair would be two GPUs more."""
+    made = found(class_of(BRIDGES_CROSSED), shape((SIDECAR, 2), (INIT, 2), (APP, 1), floor=300.0), 0b11111)
+    assert made.union.bit_count() == 4
+    assert gpus_of(made)[2][0] in gpus_of(made)[1]
 
 
 def test_several_containers_are_planned_at_least_as_fast_as_a_greedy_split_would():

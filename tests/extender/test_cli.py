@@ -1,0 +1,161 @@
+"""The command line: bad input is one sentence and exit status 2, and `serve` runs the whole extender on a file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from extender.cli import main
+from tests.builders import cluster, pod
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = cluster().bridges("pairs").mesh("mesh").with_pods(pod("two").gpus(2), pod("greedy").gpus(2).min_bandwidth(999))
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def linkwise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return ``linkwise(*arguments)``: exit status, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["linkwise", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    path = tmp_path / "snapshot.yaml"
+    path.write_text(yaml.safe_dump(BUILT.snapshot().to_list()))
+    return path
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["serve", "--snapshot", "/no/such/file"], "snapshot /no/such/file cannot be read: No such file or directory", id="no file"),
+        pytest.param(["serve", "--snapshot", "EMPTY"], "is empty; accepted: the output of kubectl get ", id="an empty file"),
+        pytest.param(["serve", "--snapshot", "SNAPSHOT", "--host", "no such host"], "--host no such host: ", id="no address"),
+        pytest.param(["serve", "--snapshot", "SNAPSHOT", "--host", "." * 70], "accepted: an address of this machine", id="a name that is none"),
+        pytest.param(["serve", "--bindings", "x"], "--bindings goes with --snapshot; ", id="bindings of a real cluster"),
+        pytest.param(["explain", "node", "a"], "linkwise explain node: unknown kind; accepted: pod", id="another kind"),
+        pytest.param(["explain", "pod", "two"], "two: which pod? Accepted: NAMESPACE/NAME", id="no namespace"),
+        pytest.param(["explain", "pod", "a/b", "--output", "xml"], "--output xml: unknown form; accepted: text, json", id="another form"),
+        pytest.param(["explain", "pod", "a/b", "--server", "http://127.0.0.1:1"], "no extender answers at http://127.0.0.1:1: ", id="nobody there"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(linkwise: Run, snapshot: Path, tmp_path: Path, arguments: list[str], sentence: str):
+    (tmp_path / "empty").touch()
+    files = {"SNAPSHOT": str(snapshot), "EMPTY": str(tmp_path / "empty")}
+    status, out, err = linkwise(*(files.get(argument, argument) for argument in arguments))
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("linkwise: ")
+    assert sentence in line
+
+
+def test_a_setting_that_cannot_be_is_one_sentence(linkwise: Run, snapshot: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LINKWISE_POLICY", "binpack")
+    status, _, err = linkwise("serve", "--snapshot", str(snapshot))
+    assert (status, err) == (2, "linkwise: environment variable LINKWISE_POLICY: Input should be 'pack' or 'spread'\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve", "--port", "99999"], ["explain"], ["explain", "pod", "a/b", "--nodes", "0"], ["nonsense"], ["--nonsense"]]
+)
+def test_wrong_usage_is_status_2(linkwise: Run, arguments: list[str]):
+    status, out, err = linkwise(*arguments)
+    assert (status, out) == (2, "")
+    assert "Error" in err
+
+
+def test_every_command_explains_itself(linkwise: Run):
+    status, out, _ = linkwise("--help")
+    assert status == 0
+    for command in ("inspect", "links", "agent", "serve", "explain", "demo"):
+        assert command in out
+        assert linkwise(command, "--help")[0] == 0
+
+
+def test_importing_the_command_does_not_pay_for_a_web_server_or_numpy():
+    heavy = "numpy", "fastapi", "uvicorn", "pydantic", "networkx", "httpx"
+    code = f"import sys; import extender.cli; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- the extender on a file -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, subprocess.Popen[str]]]:
+    """`linkwise serve` as a process of its own: its URL, its file of bindings, and the process."""
+    place = tmp_path_factory.mktemp("served")
+    objects = BUILT.snapshot().to_list()
+    objects["items"].append({"kind": "Pod"})
+    (place / "snapshot.json").write_text(json.dumps(objects))
+    arguments = ["serve", "--snapshot", str(place / "snapshot.json"), "--port", "0", "--bindings", str(place / "bindings")]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "extender", *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        announced = process.stdout.readline()
+        yield announced.split()[-1], place / "bindings", process
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def post(url: str, verb: str, call: dict[str, Any]) -> Any:
+    return httpx.post(f"{url}/{verb}", json=call, timeout=10).json()
+
+
+def test_serve_and_explain(served: tuple[str, Path, subprocess.Popen[str]], linkwise: Run):
+    url, bindings, process = served
+    two, greedy = pod("two").gpus(2), pod("greedy").gpus(2).min_bandwidth(999)
+    names = ["pairs", "mesh"]
+    assert post(url, "filter", {"Pod": two.build(), "NodeNames": names})["NodeNames"] == names
+    assert post(url, "filter", {"Pod": greedy.build(), "NodeNames": names})["NodeNames"] == []
+    assert post(url, "bind", {"PodName": "two", "PodNamespace": "default", "PodUID": two.uid, "Node": "pairs"}) == {"Error": ""}
+    (posted,) = (json.loads(line) for line in bindings.read_text().splitlines())
+    assert posted["target"]["name"] == "pairs"
+
+    status, out, err = linkwise("explain", "pod", "default/two", "--server", url)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0] == "default/two: bound to pairs, GPUs 0,2, 300 GB/s over NV12"
+    _, out, _ = linkwise("explain", "pod", "default/greedy", "--server", url)
+    assert (
+        out.splitlines()
+        == [
+            "default/greedy: fits on none of 2 nodes",
+            "  mesh: 4 of 4 GPUs free, best pair 100 GB/s over NV4, 999 asked",
+            "  pairs: 8 of 8 GPUs free, best pair 300 GB/s over NV12, 999 asked",
+        ]
+        or "8 of 8 GPUs free" in out
+    )
+    _, out, _ = linkwise("explain", "pod", "default/two", "--server", url, "--output", "json")
+    assert json.loads(out)["pod"] == "default/two"
+    status, _, err = linkwise("explain", "pod", "default/nobody", "--server", url)
+    assert (status, err) == (2, f"linkwise: {url}: no decision about pod default/nobody is kept, and no such pod is known\n")
+
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 0
+    assert process.stderr is not None
+    assert "warning: " in (warned := process.stderr.read())
+    assert "a Pod without metadata.name" in warned
