@@ -37,7 +37,9 @@ def set_bandwidths(links: MachineLinks) -> NDArray[np.float64]:
     nvlink_hop = links.nvlinks * links.nvlink_gb_per_s
     # A cycle of NVLinks is two directed rings, one each way round. Behind NVSwitch a cell shows all links of the GPU, which both rings share.
     behind_switch = links.nvswitch[:, None] & links.nvswitch[None, :]
-    table = np.maximum(_packed(_best_rings(np.where(behind_switch, 1.0, 2.0) * nvlink_hop), nvlink_hop, links.nvswitch), _best_rings(links.pcie_gb_per_s))
+    table = np.maximum(
+        _packed(_best_rings(np.where(behind_switch, 1.0, 2.0) * nvlink_hop), nvlink_hop, links.nvswitch), _best_rings(links.pcie_gb_per_s)
+    )
     i, j = np.triu_indices(links.size, 1)
     table[(1 << i) | (1 << j)] = np.maximum(nvlink_hop, links.pcie_gb_per_s)[i, j]
     return table
