@@ -17,6 +17,7 @@ from tests.e2e.checks import check_cluster, check_extender, free_gpus
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
 from tests.e2e.fault_proxy import FaultProxy
+from tests.e2e.fault_rules import Rule
 from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.program import wait_until
 
@@ -27,7 +28,7 @@ WAVE = 100
 SIZES = (1, 1, 1, 1, 1, 2, 2, 2, 4, 1)
 FLOOR = 400.0  # GB/s: only the machines behind NVSwitch
 BINDING = "/binding$"
-# Killed three times a test, so that the others need not wait for 12 s each time.
+# It is killed three times: 12 s each time would be half of the test.
 LEASE_S = 6
 
 
@@ -74,9 +75,8 @@ def create_again(cluster: LiveCluster, names: list[str]) -> None:
     cluster.make_pods(wanted(int(name.removeprefix("pod-"))) for name in names)
 
 
-def kill_while_held(extender: RunningExtender, fault_proxy: FaultProxy, *, arrived: bool) -> None:
-    """Kill the extender between sending a Binding and its answer: the API server has taken it already, or takes it a moment after the extender's death."""
-    held = fault_proxy.hold_answer("POST", BINDING, times=1) if arrived else fault_proxy.hold("POST", BINDING, times=1)
+def kill(extender: RunningExtender, held: Rule) -> None:
+    """Kill the extender between sending a Binding and its answer, and start it again; what was held goes on a moment after its death."""
     held.wait_hit(30)
     extender.program.kill()
     held.release()
@@ -114,19 +114,24 @@ def test_whatever_happens_all_that_fit_are_bound_and_no_gpu_is_promised_twice(
     cluster: LiveCluster, extender: RunningExtender, fault_proxy: FaultProxy
 ) -> None:
     chance = random.Random(7)
-    for first in range(0, PODS, WAVE):
-        cluster.make_pods(wanted(number) for number in range(first, first + WAVE))
-        if first in {200, 600}:
-            kill_while_held(extender, fault_proxy, arrived=first == 200)
-        elif first == 400:
-            extender.program.kill()
-            extender.start()
-        elif first in {100, 300, 500}:
-            wait_until(lambda: fault_proxy.cut_watches() > 0, what="watches were cut")
-        wait_all_that_fit(cluster, 60)
-        check_cluster(cluster.api)
-        create_again(cluster, chance.sample(sorted(bound(cluster)), 10))
-        fault_proxy.cut_watches("/pods$")
+    killing = {
+        200: lambda: fault_proxy.hold_answer("POST", BINDING, times=1),  # the API server has taken it, and nobody is left to hear of it
+        400: lambda: fault_proxy.delay(0.2, "POST", BINDING, times=20),  # some have been taken, some have not
+        600: lambda: fault_proxy.hold("POST", BINDING, times=1),  # it arrives a moment after its sender's death
+    }
+    with ThreadPoolExecutor(1) as pool:
+        for first in range(0, PODS, WAVE):
+            held = killing[first]() if first in killing else None
+            names = sorted(bound(cluster))
+            making = pool.submit(cluster.make_pods, [wanted(number) for number in range(first, first + WAVE)])
+            if held is not None:
+                kill(extender, held)
+            if names:
+                create_again(cluster, chance.sample(names, 10))
+            fault_proxy.cut_watches()
+            making.result()
+            wait_all_that_fit(cluster, 60)
+            check_cluster(cluster.api)
     wait_all_that_fit(cluster, 60)
     assert len(bound(cluster)) < PODS, "the cluster is full, and some wait"
     check_cluster(cluster.api)
