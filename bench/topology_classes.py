@@ -1,11 +1,16 @@
 """How long a topology class takes: the bandwidth of every set of its GPUs, and all tables.
 
-`python -m bench.topology_classes`. A class is analysed once, however many nodes have it; this is the price of a new kind of machine.
+`python -m bench.topology_classes`. A class is analysed once, however many nodes have it; this is the price of a new kind of machine. Beside it the floor for
+an irregular mesh: a bare loop over the linear programs of all its sets, prepared before the clock starts.
 """
 
 import statistics
 import time
 from collections.abc import Callable
+from itertools import combinations, permutations
+
+import numpy as np
+from scipy.optimize import linprog
 
 from bench import machine
 from extender.sample_machines import SAMPLE_MACHINES, sample
@@ -21,6 +26,12 @@ def sixteen() -> LinkMatrix:
         codes[i][i] = "X"
         for step, code in ((1, "NV2"), (4, "NV1")):
             codes[i][(i + step) % 16] = codes[(i + step) % 16][i] = code
+    return from_codes(codes)
+
+
+def eight() -> LinkMatrix:
+    """Return eight GPUs with NV1 or NV2 between any two, no two GPUs alike: every set is irregular and has all the rings there can be."""
+    codes = [["X" if a == b else f"NV{1 + (a * b + a + b) % 3 % 2}" for b in range(8)] for a in range(8)]
     return from_codes(codes)
 
 
@@ -42,15 +53,56 @@ def tables(matrix: LinkMatrix) -> None:
     _ = kind.worth
 
 
+Program = tuple[np.ndarray, np.ndarray]  # ring by pair, 1.0 where the ring uses it; GB/s of each pair
+
+
+def programs(matrix: LinkMatrix) -> list[Program]:
+    """Return the linear program of every set of three or more GPUs that has an NVLink ring."""
+    links = machine_links(matrix)
+    hop = links.nvlinks * links.nvlink_gb_per_s
+    found = []
+    for gpus in (chosen for size in range(3, matrix.size + 1) for chosen in combinations(range(matrix.size), size)):
+        pairs = {pair: at for at, pair in enumerate(combinations(gpus, 2))}
+        orders = ((gpus[0], *rest) for rest in permutations(gpus[1:]) if rest[0] < rest[-1])
+        rings = [[pairs[min(a, b), max(a, b)] for a, b in zip(order, (*order[1:], order[0]), strict=True)] for order in orders if _linked(hop, order)]
+        if rings:
+            uses = np.zeros((len(rings), len(pairs)))
+            for row, ring in enumerate(rings):
+                uses[row, ring] = 1.0
+            found.append((uses, np.array([hop[pair] for pair in pairs])))
+    return found
+
+
+def _linked(hop: np.ndarray, order: tuple[int, ...]) -> bool:
+    return all(hop[a, b] > 0 for a, b in zip(order, (*order[1:], order[0]), strict=True))
+
+
+def solve(found: list[Program]) -> None:
+    """Solve them one after the other."""
+    for uses, rates in found:
+        linprog(-np.ones(len(uses)), A_ub=uses.T, b_ub=rates, method="highs")
+
+
+def floor(kind: str, matrix: LinkMatrix) -> str:
+    """Say what every set's bandwidth costs beside a bare loop over the linear programs."""
+    found = programs(matrix)
+    bare, ours = milliseconds(lambda: solve(found), 3), milliseconds(lambda: set_bandwidths(machine_links(matrix)), 3)
+    return f"A bare loop over the {len(found)} linear programs of {kind}: {bare:.1f} ms; every set's bandwidth takes {ours / bare:.2f} times as long."
+
+
 def main() -> None:
     """Measure and write bench/results/topology_classes.md."""
-    machines = {kind: sample(kind, "bench").matrix() for kind in sorted(SAMPLE_MACHINES)} | {"irregular mesh of 16": sixteen()}
+    machines = {kind: sample(kind, "bench").matrix() for kind in sorted(SAMPLE_MACHINES)} | {
+        "irregular mesh of 8": eight(),
+        "irregular mesh of 16": sixteen(),
+    }
     rows = [
         f"| {kind} | {matrix.size} | {milliseconds(lambda m=matrix: set_bandwidths(machine_links(m))):.1f} | {milliseconds(lambda m=matrix: tables(m)):.1f} |"
         for kind, matrix in machines.items()
     ]
+    floors = [floor(kind, machines[kind]) for kind in ("dgx1v", "irregular mesh of 8")]
     head = "| machine | GPUs | every set's bandwidth, ms | all tables, ms |\n| --- | --- | --- | --- |"
-    machine.write("topology_classes", "\n".join([machine.heading("Analysing a topology class"), head, *rows, ""]))
+    machine.write("topology_classes", "\n".join([machine.heading("Analysing a topology class"), head, *rows, "", *floors, ""]))
 
 
 if __name__ == "__main__":

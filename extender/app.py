@@ -23,15 +23,18 @@ from starlette.responses import Response
 from extender import log_keys, read_api
 from extender.cluster import Cluster, EntryState
 from extender.metrics import Metrics
+from extender.placement import fragmentation
 from extender.protocol import Binder, error_answer
 from extender.reasons import Refusal
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster
 from extender.verbs import Clocks, Verbs
-from topology.errors import ApiServerError, CallError
+from extender.workload import read_weights
+from topology.errors import ApiServerError, CallError, InputError
 
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
+_SMALL_BODY: Final = 64 * 1024
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 
@@ -195,6 +198,7 @@ def _add_probes(app: FastAPI, verbs: Verbs, metrics: Metrics, gate: Gate) -> Non
     @app.get("/metrics")
     async def metrics_() -> Response:
         _count(verbs.cluster, metrics)
+        _measure_fragmentation(verbs, metrics)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -207,6 +211,23 @@ def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder) -> None:
     async def node(name: str) -> Response:
         return _found(read_api.node(verbs.cluster, name), f"no node {name} with a GPUTopology is known")
 
+    @app.get("/api/v1/workload")
+    async def workload() -> Response:
+        return _json(orjson.dumps(read_api.workload(verbs)))
+
+    @app.put("/api/v1/workload")
+    async def fix_workload(request: Request) -> Response:
+        try:
+            verbs.fix_workload(read_weights(await _json_of(request)))
+        except InputError as error:
+            return _json(error_answer(str(error)), status=400)
+        return _json(orjson.dumps(read_api.workload(verbs)))
+
+    @app.delete("/api/v1/workload")
+    async def reset_workload() -> Response:
+        verbs.fix_workload(None)
+        return _json(orjson.dumps(read_api.workload(verbs)))
+
     @app.get("/api/v1/pods/{namespace}/{name}/decision")
     async def decision(namespace: str, name: str) -> Response:
         try:
@@ -214,6 +235,19 @@ def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder) -> None:
         except ApiServerError as error:
             return _json(error_answer(str(error)), status=503)
         return _found(found, f"no decision about pod {namespace}/{name} is kept, and no such pod is known")
+
+
+async def _json_of(request: Request) -> object:
+    """Return the body of a small call; raises InputError for one that is no JSON or too large."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _SMALL_BODY:
+            raise InputError(f"the body is larger than {_SMALL_BODY} bytes")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"the body is no JSON: {error}") from error
 
 
 def _found(value: dict[str, Any] | None, sentence: str) -> Response:
@@ -233,6 +267,12 @@ def _count(cluster: Cluster, metrics: Metrics) -> None:
     for refusal in Refusal:
         if refusal is Refusal.FITS or refusal.is_closure:
             metrics.nodes.labels(refusal.name).set(closed.count(int(refusal)))
+
+
+def _measure_fragmentation(verbs: Verbs, metrics: Metrics) -> None:
+    metrics.fragmentation.clear()  # a class whose last node is gone is no class any more
+    for measured in fragmentation(verbs.cluster.view(), verbs.placement):
+        metrics.fragmentation.labels(measured.key, measured.models).set(measured.ratio)
 
 
 def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, list[str]]:

@@ -45,7 +45,8 @@ class Part:
 class Shape:
     """Everything about a demand that decides where it fits; equal shapes share cached results.
 
-    ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` a glob or None for any.
+    ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` a glob or None for any; ``one_numa``: each container's GPUs on
+    one NUMA node; ``nic_ceiling`` how far the nearest NIC of each GPU may be, None where it does not matter.
     """
 
     parts: tuple[Part, ...]
@@ -53,6 +54,8 @@ class Shape:
     floor: float = 0.0
     ceiling: Distance = Distance.SYS
     model: str | None = None
+    one_numa: bool = False
+    nic_ceiling: Distance | None = None
 
     @property
     def gpus(self) -> int:
@@ -89,7 +92,16 @@ class Demand:
     def asked(self) -> Asked:
         """What sentences tell of the demand."""
         shape = self.shape
-        return Asked(shape.gpus, shape.largest, len(shape.parts), shape.floor, shape.ceiling, shape.model)
+        return Asked(
+            shape.gpus,
+            shape.largest,
+            len(shape.parts),
+            shape.floor,
+            shape.ceiling,
+            shape.model,
+            one_numa=shape.one_numa,
+            nic_ceiling=shape.nic_ceiling,
+        )
 
 
 def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU) -> Demand:
@@ -117,6 +129,8 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
         floor=wishes.get(keys.MIN_BANDWIDTH, 0.0),
         ceiling=wishes.get(keys.MAX_DISTANCE, Distance.SYS),
         model=wishes.get(keys.GPU_MODEL),
+        one_numa=keys.NUMA in wishes,
+        nic_ceiling=wishes.get(keys.NIC_DISTANCE),
     )
     return Demand(shape, tuple(name for name, _ in named), wishes.get(keys.POLICY))
 
@@ -139,6 +153,15 @@ def _parse_distance(text: str) -> Distance | None:
     return Distance.__members__.get(text)
 
 
+def _parse_nic_distance(text: str) -> Distance | None:
+    found = _parse_distance(text)
+    return None if found is Distance.NVLINK else found  # no NIC is reached over NVLinks
+
+
+def _parse_numa(text: str) -> str | None:
+    return text if text == "single" else None
+
+
 def _parse_glob(text: str) -> str | None:
     if not text.strip() or len(text) > 128:
         return None
@@ -155,6 +178,8 @@ _PARSERS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     keys.TOPOLOGY: (_parse_topology, "best or none"),
     keys.MIN_BANDWIDTH: (_parse_bandwidth, "GB/s as a positive decimal number, for example 100"),
     keys.MAX_DISTANCE: (_parse_distance, "NVLINK, PIX, PXB, PHB, NODE or SYS"),
+    keys.NIC_DISTANCE: (_parse_nic_distance, "PIX, PXB, PHB, NODE or SYS"),
+    keys.NUMA: (_parse_numa, "single"),
     keys.GPU_MODEL: (_parse_glob, "a glob over the product name, for example *H100*"),
     keys.POLICY: (_parse_policy, "pack or spread"),
 }

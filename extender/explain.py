@@ -4,7 +4,7 @@
 the hot path nothing. `app` serves `Decision.to_object()`, `linkwise explain` prints `text()` of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -46,6 +46,7 @@ class Decision:
     error: str
     policy: Policy | None = None
     view: View | None = None
+    weights: Mapping[int, float] | None = None  # as remainders were weighed then
     names: Sequence[str] = ()
     rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     codes: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
@@ -83,6 +84,8 @@ class Decisions:
 
 def to_object(decision: Decision, placement: Placement) -> JsonObject:
     """Return the decision as the API tells it: every node with its reason or its score, the set chosen, the runner-up."""
+    if decision.weights != placement.weights:
+        placement = Placement(decision.weights)  # demands are weighed otherwise by now, and other sets would be told than were chosen
     nodes = _nodes(decision, placement)
     feasible = [node for node in nodes if node["fits"]]
     answer: JsonObject = {
@@ -116,6 +119,8 @@ def _demand_object(decision: Decision) -> JsonObject:
         "topology": None if shape.largest < 2 else "best" if shape.careful else "none",
         "minBandwidthGBps": shape.floor or None,
         "maxDistance": shape.ceiling.name,
+        "nicDistance": None if shape.nic_ceiling is None else shape.nic_ceiling.name,
+        "numa": "single" if shape.one_numa else None,
         "gpuModel": shape.model,
         "policy": None if decision.policy is None else str(decision.policy),
     }
@@ -153,7 +158,7 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     view, demand, scores = decision.view, decision.demand, decision.scores
     assert view is not None
     assert demand is not None
-    kind = view.classes[view.class_index[row]]
+    kind = placement.weighed(view.classes[view.class_index[row]])
     free = int(view.free[row])
     found = placement.plan(demand.shape, kind, free if scores is None else int(scores.masks[candidate]))
     node: JsonObject = {"node": name, "fits": True, "score": None, "free": free.bit_count(), "total": kind.size}
@@ -169,6 +174,7 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
         "bandwidthGBps": round(found.bandwidth, 3) if demand.shape.largest > 1 else None,
         "worstLink": found.worst,
         "leaves": _indices(view, row, rest),
+        "whole": _indices(view, row, kind.whole_set(rest)),
         "worthLost": round(float(kind.worth[free]) - float(kind.worth[rest]), 3),
     }
 
@@ -239,8 +245,16 @@ def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
     if node["bandwidthGBps"] is not None:
         largest = max(decision["demand"]["containers"].values())
         speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {node['worstLink']}"
-    leaves = f", leaves {gpus_word(node['leaves'])}" if node["leaves"] else ", leaves none free"
-    return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}{leaves}"
+    return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}, {_leaves(node['leaves'], node.get('whole', ()))}"
+
+
+def _leaves(rest: Sequence[int], whole: Sequence[int]) -> str:
+    """Say what stays free, and which of it is still as good as on an empty machine."""
+    if not rest:
+        return "leaves none free"
+    if not whole:
+        return f"leaves {gpus_word(rest)}"
+    return f"leaves {gpus_word(rest)} whole" if list(whole) == list(rest) else f"leaves {gpus_word(rest)}, of them {index_list(whole)} whole"
 
 
 def gpus_word(indices: Sequence[int]) -> str:

@@ -23,6 +23,12 @@ class Metrics:
         self.promises = Gauge("linkwise_promises", "Decisions whose binding has not been confirmed yet", registry=self.registry)
         self.gpus = Gauge("linkwise_gpus", "GPUs by state", ["state"], registry=self.registry)
         self.nodes = Gauge("linkwise_nodes", "Nodes by what closes them; open ones have the reason FITS", ["reason"], registry=self.registry)
+        self.fragmentation = Gauge(
+            "linkwise_fragmentation_ratio",
+            "Share of the worth of a class's free GPUs that is lost because they are not whole machines",
+            ["node_class", "models"],
+            registry=self.registry,
+        )
 
     def text(self) -> bytes:
         """Return the exposition in Prometheus' text format."""

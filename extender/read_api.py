@@ -61,6 +61,17 @@ async def decision(verbs: Verbs, binder: Binder, namespace: str, name: str) -> J
     return answer | {"boundBefore": bound_to} if bound_to else answer
 
 
+def workload(verbs: Verbs) -> JsonObject:
+    """Return what the cluster is asked for, as it weighs what stays free."""
+    state = verbs.workload.state()
+    return {
+        "weights": {str(size): share for size, share in state.weights.items()},
+        "fixed": state.fixed,
+        "seen": {str(size): round(count, 3) for size, count in state.seen.items()},
+        "version": state.version,
+    }
+
+
 def _node(view: View, row: int) -> JsonObject:
     closed = Refusal(int(view.closed[row]))
     number = int(view.class_index[row])

@@ -25,11 +25,13 @@ class Refusal(IntEnum):
     UNKNOWN_HOLDER = 6
     # does not fit this pod
     MODEL = 7
-    TOO_SMALL = 8
-    NOT_ENOUGH_FREE = 9
-    DISTANCE = 10
-    BANDWIDTH = 11
-    SPLIT = 12
+    NIC = 8
+    TOO_SMALL = 9
+    NOT_ENOUGH_FREE = 10
+    NUMA = 11
+    DISTANCE = 12
+    BANDWIDTH = 13
+    SPLIT = 14
 
     @property
     def is_closure(self) -> bool:
@@ -57,6 +59,8 @@ class Asked:
     floor: float
     ceiling: Distance
     model: str | None
+    one_numa: bool = False
+    nic_ceiling: Distance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +68,11 @@ class NodeNumbers:
     """The numbers behind one node's refusal; ``best`` is GB/s of the best free set of ``largest`` GPUs, None where there is none."""
 
     total: int
-    eligible: int  # healthy and of the model asked for
+    eligible: int  # healthy, of the model asked for, and with a NIC near enough
     free: int  # of the eligible ones
     best: float | None = None
     best_link: str | None = None
+    together: int = 0  # the most of the free ones that are on one NUMA node
     detail: str = ""  # what closed the node, by name
 
 
@@ -80,11 +85,11 @@ def full_sentence(refusal: Refusal, asked: Asked, numbers: NodeNumbers) -> str:
     """Return the sentence for people looking at this node."""
     if refusal.is_closure:
         return f"{CLOSURE_SENTENCES[refusal]}: {numbers.detail}" if numbers.detail else CLOSURE_SENTENCES[refusal]
-    if refusal in (Refusal.MODEL, Refusal.TOO_SMALL):
+    if refusal in (Refusal.MODEL, Refusal.NIC, Refusal.TOO_SMALL):
         return _SENTENCES[refusal](asked, numbers)
     free = f"{numbers.free} of {numbers.total} GPUs free"
-    if asked.model is not None:
-        free = f"{numbers.free} of {numbers.eligible} GPUs that match {asked.model} free"
+    if _kind_of_gpu(asked):
+        free = f"{numbers.free} of {numbers.eligible} GPUs{_kind_of_gpu(asked)} free"
     return _FULL[refusal](free, asked, numbers)
 
 
@@ -107,11 +112,15 @@ def set_word(gpus: int) -> str:
     return "pair" if gpus == 2 else f"set of {gpus}"
 
 
+def _set_asked(asked: Asked) -> str:
+    return set_word(asked.largest) + (" on one NUMA node" if asked.one_numa else "")
+
+
 def _best(asked: Asked, numbers: NodeNumbers, write: Callable[[float], str] = gb_per_s) -> str:
     if numbers.best is None:
-        return f"no {set_word(asked.largest)}"
+        return f"no {_set_asked(asked)}"
     over = f" over {numbers.best_link}" if numbers.best_link else ""
-    return f"best {set_word(asked.largest)} {write(numbers.best)} GB/s{over}"
+    return f"best {_set_asked(asked)} {write(numbers.best)} GB/s{over}"
 
 
 def _digits(asked: Asked, numbers: NodeNumbers) -> Callable[[float], str]:
@@ -124,20 +133,42 @@ def _model(asked: Asked, _: NodeNumbers) -> str:
     return f"fewer than {asked.gpus} GPUs of the node match gpu-model {asked.model}"
 
 
+def _nic(asked: Asked, _: NodeNumbers) -> str:
+    return f"fewer than {asked.gpus} GPUs of the node{_of_model(asked)} have a NIC within nic-distance {_nic_ceiling(asked)}"
+
+
 def _too_small(asked: Asked, _: NodeNumbers) -> str:
-    return f"the node has fewer than {asked.gpus} healthy GPUs{_of_model(asked)}"
+    return f"the node has fewer than {asked.gpus} healthy GPUs{_kind_of_gpu(asked)}"
 
 
 def _not_enough_free(asked: Asked, _: NodeNumbers) -> str:
-    return f"fewer than {asked.gpus} GPUs{_of_model(asked)} are free"
+    return f"fewer than {asked.gpus} GPUs{_kind_of_gpu(asked)} are free"
 
 
 def _of_model(asked: Asked) -> str:
     return "" if asked.model is None else f" that match {asked.model}"
 
 
+def _kind_of_gpu(asked: Asked) -> str:
+    """Say which GPUs of a node the pod would take, empty where any."""
+    near = "" if asked.nic_ceiling is None else f"{' and' if asked.model is not None else ' that'} have a NIC within {_nic_ceiling(asked)}"
+    return _of_model(asked) + near
+
+
+def _nic_ceiling(asked: Asked) -> str:
+    return "" if asked.nic_ceiling is None else asked.nic_ceiling.name
+
+
+def _numa(asked: Asked, _: NodeNumbers) -> str:
+    return f"no free {set_word(asked.largest)} is on one NUMA node"
+
+
+def _numa_of_node(free: str, asked: Asked, numbers: NodeNumbers) -> str:
+    return f"{free}, at most {numbers.together} on one NUMA node, {asked.largest} asked on one"
+
+
 def _distance(asked: Asked, _: NodeNumbers) -> str:
-    return f"no free {set_word(asked.largest)} within max-distance {asked.ceiling.name}"
+    return f"no free {_set_asked(asked)} within max-distance {asked.ceiling.name}"
 
 
 def _bandwidth(asked: Asked, numbers: NodeNumbers) -> str:
@@ -156,14 +187,17 @@ def _split(asked: Asked, _: NodeNumbers) -> str:
 
 _SENTENCES: dict[Refusal, Callable[[Asked, NodeNumbers], str]] = {
     Refusal.MODEL: _model,
+    Refusal.NIC: _nic,
     Refusal.TOO_SMALL: _too_small,
     Refusal.NOT_ENOUGH_FREE: _not_enough_free,
+    Refusal.NUMA: _numa,
     Refusal.DISTANCE: _distance,
     Refusal.BANDWIDTH: _bandwidth,
     Refusal.SPLIT: _split,
 }
 _FULL: dict[Refusal, Callable[[str, Asked, NodeNumbers], str]] = {
     Refusal.NOT_ENOUGH_FREE: lambda free, asked, _: f"{free}, {asked.gpus} asked",
+    Refusal.NUMA: _numa_of_node,
     Refusal.DISTANCE: lambda free, asked, n: f"{free}, {_best(asked, n)}, but none within max-distance {asked.ceiling.name}",
     Refusal.BANDWIDTH: _bandwidth_of_node,
     Refusal.SPLIT: lambda free, asked, n: f"{free}, {_split(asked, n)}",

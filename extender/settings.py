@@ -32,6 +32,9 @@ class Settings(BaseSettings):
     bind_timeout_s: Annotated[float, Field(gt=0, description="?timeout= of the binding POST, enforced by the API server")] = 3.0
     bind_grace_s: Annotated[float, Field(ge=0, description="how long past its deadline a POST without an answer may still take effect")] = 2.0
     decisions_kept: Annotated[int, Field(ge=1, description="pods whose last decision stays available")] = 1000
+    workload_half_life_s: Annotated[
+        float, Field(gt=0, description="after how long a demand counts half in the histogram that weighs what stays free")
+    ] = 86_400.0
     demands_kept: Annotated[int, Field(ge=1, description="filtered pods remembered until their bind")] = 20_000
     most_state_age_s: Annotated[float, Field(gt=0, description="calls are refused once the API server has been out of reach for longer")] = 30.0
     stale_after_s: Annotated[float, Field(gt=0, description="a node whose agent has been silent for longer takes no new pods")] = 180.0

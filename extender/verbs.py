@@ -32,6 +32,7 @@ from extender.reasons import Refusal, for_event, wire_sentence
 from extender.scoring import Scores, score
 from extender.settings import Settings
 from extender.waiting import WaitingPods
+from extender.workload import Weights, Workload
 from topology.api import annotations
 from topology.errors import DemandError
 
@@ -61,7 +62,8 @@ class Verbs:
         self, cluster: Cluster, binder: Binder, metrics: Metrics, settings: Settings, clocks: Clocks, recorder: Recorder | None = None
     ) -> None:
         self.cluster = cluster
-        self.placement = Placement()
+        self.workload = Workload(settings.workload_half_life_s, clocks.monotonic)
+        self.placement = Placement(self.workload.weights)
         self.decisions = Decisions(settings.decisions_kept)
         self.bindings = Bindings(cluster, self.placement, binder, settings, clocks.monotonic)
         self.waiting = WaitingPods(self.placement)
@@ -123,6 +125,7 @@ class Verbs:
             error="",
             policy=demand.policy or self._settings.policy,
             view=view,
+            weights=self.placement.weights,
             names=names,
             rows=rows,
             codes=code,
@@ -222,6 +225,8 @@ class Verbs:
         self._tell_placement(call, outcome, bound)
         if outcome.verdict is not None:
             self._metrics.bindings.labels(outcome.verdict.value).inc()
+        if outcome.plan is not None and outcome.verdict is BindVerdict.BOUND and self.workload.note(part.gpus for part in demand.shape.parts):
+            self.placement.reweigh(self.workload.weights)
         promised = self._scored.pop(call.uid, None)
         if promised is not None and outcome.plan is not None and outcome.verdict is BindVerdict.BOUND and outcome.plan.bandwidth < promised:
             self._metrics.worse_sets.inc()
@@ -242,6 +247,16 @@ class Verbs:
         if pod is None:
             raise DemandError(f"it was not filtered by this process and is not stored, so it cannot be bound to {call.node}")
         return read_demand(pod, self._settings.whole_gpu_resource)
+
+    # --- workload ---------------------------------------------------------------------------------------------------
+
+    def fix_workload(self, weights: Weights | None) -> None:
+        """Weigh demands as told from now on; None: as they come, from the seed on. Raises InputError."""
+        if weights is None:
+            self.workload.reset()
+        else:
+            self.workload.fix(weights)
+        self.placement.reweigh(self.workload.weights)
 
     # --- notices ----------------------------------------------------------------------------------------------------
 

@@ -1,17 +1,21 @@
 """Slow and obvious versions of what the tables compute fast: every order tried, every set tried, every packing tried.
 
-They share no code with `topology`: they take link codes as text and rates as plain numbers, and know their own few figures. A machine of 8 GPUs takes them
-a second. Where an oracle and the product differ, one of them is wrong; the oracle is the one that can be read in a minute.
+They share no code with `topology`: they take link codes as text and rates as plain numbers, and know their own few figures. Rings are packed by the other of
+the two linear programs that have one answer: prices of links instead of rates of rings. A machine of 8 GPUs takes them seconds. Where an oracle and the product differ, one of them is wrong; the oracle is the one that can be read in a minute.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, permutations
 
+import numpy as np
+from scipy.optimize import linprog
+
 LEVELS = ("NV", "PIX", "PXB", "PHB", "NODE", "SYS")
 # What a PCIe path of some length leaves of the slot, and the slot's GB/s by generation (x16, one direction, after line coding).
 PATH_SHARE = {"PIX": 0.85, "PXB": 0.82, "PHB": 0.7617, "NODE": 0.70, "SYS": 0.58}
 SLOT_X16 = {3: 15.75392, 4: 31.50768, 5: 63.01536}
+MOST_PACKED = 8  # GPUs of a mesh whose sets are packed; in a larger one the best single ring is the answer
 
 Set = frozenset[int]
 
@@ -83,20 +87,46 @@ class MachineOracle:
         return SLOT_X16[self.pcie_generation] * PATH_SHARE[self.pcie[a][b]]
 
     def bandwidth(self, gpus: Set) -> float:
-        """GB/s of exactly this set: a pair's better path, else the better of its NVLink and PCIe rings, every order tried."""
+        """GB/s of exactly this set: a pair's better path, else the better of its packed NVLink rings and its PCIe ring, every order tried."""
         if len(gpus) < 2:
             return 0.0
         if len(gpus) == 2:
             a, b = gpus
             return max(self.links(a, b) * self.nvlink_gb_per_s, self.pcie_hop(a, b))
-        each_way = 1 if self.switched else 2
+        rings = self._rings(gpus)
+        pcie = max(min(self.pcie_hop(a, b) for a, b in ring) for ring in rings)
+        nvlink_rings = [ring for ring in rings if all(self.links(a, b) for a, b in ring)]
+        if not nvlink_rings:
+            return pcie
+        slowest = max(min(self.links(a, b) for a, b in ring) for ring in nvlink_rings) * self.nvlink_gb_per_s
+        if self.switched:
+            return max(pcie, slowest)
+        if len(self._meshed(min(gpus))) > MOST_PACKED:
+            return max(pcie, 2 * slowest)
+        return max(pcie, 2 * self.nvlink_gb_per_s * self._packed_rings(gpus, nvlink_rings))
+
+    @staticmethod
+    def _rings(gpus: Set) -> list[list[tuple[int, int]]]:
+        """Every ring through all of them as the pairs that it uses, the lower GPU first; each ring stands in one of its two directions."""
         first, *others = sorted(gpus)
-        best = 0.0
-        for order in permutations(others):
-            hops = list(zip((first, *order), (*order, first), strict=True))
-            nvlink = min(self.links(a, b) for a, b in hops) * self.nvlink_gb_per_s * each_way
-            best = max(best, nvlink, min(self.pcie_hop(a, b) for a, b in hops))
-        return best
+        orders = [(first, *order) for order in permutations(others) if order[0] < order[-1]]
+        return [[(min(a, b), max(a, b)) for a, b in zip(order, (*order[1:], order[0]), strict=True)] for order in orders]
+
+    def _packed_rings(self, gpus: Set, rings: list[list[tuple[int, int]]]) -> float:
+        """How many undirected rings the links carry at once: by duality the cheapest prices of links at which no ring costs less than one."""
+        pairs = list(combinations(sorted(gpus), 2))
+        costs = np.zeros((len(rings), len(pairs)))
+        for row, ring in enumerate(rings):
+            for pair in ring:
+                costs[row, pairs.index(pair)] = 1
+        found = linprog([self.links(a, b) for a, b in pairs], A_ub=-costs, b_ub=-np.ones(len(rings)), method="highs")
+        assert found.success, found.message
+        return float(found.fun)
+
+    def _meshed(self, start: int) -> set[int]:
+        """GPUs that NVLinks lead to, directly or over others."""
+        nvlinks = [["NV" if self.links(a, b) else "SYS" for b in sorted(self.everything)] for a in sorted(self.everything)]
+        return self._reached(nvlinks, start, "NV")
 
     @cached_property
     def bandwidths(self) -> dict[Set, float]:
@@ -106,6 +136,15 @@ class MachineOracle:
     def worst(self, gpus: Set) -> int:
         """Level of the worst link inside a set, 0 below two GPUs."""
         return max((level(self.codes[a][b]) for a, b in combinations(sorted(gpus), 2)), default=0)
+
+    def on_one_numa_node(self, gpus: Set) -> bool:
+        """Whether all GPUs are known to be on one NUMA node: all print its number, or the whole machine says one thing and has no link between nodes."""
+        told = [None if cell in ("", "N/A") else cell for cell in self.numa or [""] * len(self.codes)]
+        if len(gpus) < 2:
+            return True
+        if len(set(told)) == 1 and (told[0] is None or not told[0].isdigit()):
+            return not any("SYS" in row for row in self.codes)
+        return len({told[gpu] for gpu in gpus}) == 1 and all((told[gpu] or "").isdigit() for gpu in gpus)
 
     def best_bandwidth(self, free: Set, size: int, ceiling: int = 5) -> float:
         """GB/s of the best set of that size among the free GPUs, -1 where there is none."""

@@ -67,3 +67,7 @@ def test_matching_of_elided_lines_is_strict_about_the_others():
     assert not matches(["a"], ["a", "b"])
     assert matches(["age 3… end"], ["age 3h end"])
     assert not matches(["age 3… end"], ["age 4h end"])
+
+
+def test_nothing_is_left_to_be_filled_in():
+    assert "@" not in README

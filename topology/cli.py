@@ -5,7 +5,9 @@ must not pay for numpy. Bad input ends in one sentence on stderr and exit status
 business, what a node publishes is `topology.agent`'s.
 """
 
+import re
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from topology.inspection import Report
     from topology.inventory import Inventory
+    from topology.nvidia_smi import P2pMatrix
 
 BAD_INPUT: Final = 2
 MOST_BYTES: Final = 16 * 1024 * 1024  # of one input; the largest `-q -x` of 16 GPUs with MIG is below 1 MB
@@ -61,6 +64,12 @@ def inspect(
     files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="Texts of `nvidia-smi topo -m`; none or - reads stdin.")] = None,
     output: Annotated[Output, typer.Option(help="For people, one JSON object a line, graphviz text, or a picture.")] = Output.TEXT,
     sets: Annotated[Sets, typer.Option(help="The best set of GPUs of every size, or all sets.")] = Sets.BEST,
+    free: Annotated[
+        str | None, typer.Option(metavar="GPUS", help="Look for sets among these GPUs only: numbers and ranges, for example 0,3,5-7.")
+    ] = None,
+    p2p: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Output of nvidia-smi topo -p2p r: pairs without peer access count as going through the host.")
+    ] = None,
     gpus: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="What the GPUs are: output of nvidia-smi -L, --query-gpu … csv, -q -x or nvlink -s.")
     ] = None,
@@ -69,20 +78,41 @@ def inspect(
     sources = files or [STDIN]
     if output is Output.SVG and len(sources) > 1:
         _stop(f"--output svg draws one machine, and {len(sources)} files were given; run it once for each")
-    if [*sources, *(gpus or [])].count(STDIN) > 1:
+    if [*sources, *(gpus or []), *([p2p] if p2p else [])].count(STDIN) > 1:
         _stop("- stands for stdin, which can be read only once")
+    asked = _Asked(sets, None if free is None else _numbers(free), _read_inventory(gpus) if gpus else None, _read_p2p(p2p) if p2p else None)
     _forgiving_stdout()
-    inventory = _read_inventory(gpus) if gpus else None
     failed = False
     for at, source in enumerate(sources):
-        report = _report(source, inventory, sets)
+        report = _report(source, asked)
         failed = failed or report.error is not None
         _print_report(report, output, first=at == 0)
     if failed:
         raise typer.Exit(BAD_INPUT)
 
 
-def _report(source: str, inventory: "Inventory | None", sets: Sets) -> "Report":
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What `inspect` was asked about every input."""
+
+    sets: Sets
+    free: frozenset[int] | None
+    inventory: "Inventory | None"
+    p2p: "P2pMatrix | None"
+
+
+def _numbers(text: str) -> frozenset[int]:
+    """Read numbers of GPUs: `0,3,5-7`."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([0-9]{1,3})(?:\s*-\s*([0-9]{1,3}))?\s*", part)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            _stop(f"--free {_printable(text)} cannot be read; accepted: numbers of GPUs and ranges, for example 0,3,5-7")
+        numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return frozenset(numbers)
+
+
+def _report(source: str, asked: _Asked) -> "Report":
     from topology.inspection import inspect as look
     from topology.inspection import unreadable
 
@@ -91,7 +121,7 @@ def _report(source: str, inventory: "Inventory | None", sets: Sets) -> "Report":
         text = _read(source)
     except (OSError, ValueError) as error:
         return unreadable(name, f"cannot read {name}: {_why(error)}")
-    return look(name, text, inventory, "all" if sets is Sets.ALL else "best")
+    return look(name, text, asked.inventory, "all" if asked.sets is Sets.ALL else "best", asked.free, asked.p2p)
 
 
 def _print_report(report: "Report", output: Output, *, first: bool) -> None:
@@ -122,6 +152,15 @@ def _read_inventory(files: list[str]) -> "Inventory":
         except (OSError, ValueError, LinkwiseError) as error:
             _stop(f"--gpus {_printable(file)}: {_why(error)}")
     return merge_all(found)
+
+
+def _read_p2p(file: str) -> "P2pMatrix":
+    from topology.nvidia_smi import read_p2p
+
+    try:
+        return read_p2p(_read(file))
+    except (OSError, ValueError, LinkwiseError) as error:
+        _stop(f"--p2p {_printable(file)}: {_why(error)}")
 
 
 @app.command()

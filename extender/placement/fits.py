@@ -34,9 +34,13 @@ class Fits:
 
 
 def usable_mask(shape: Shape, kind: TopologyClass) -> int:
-    """Return the bits of the class whose GPUs the pod would take by model."""
-    everything = (1 << kind.size) - 1
-    return everything if shape.model is None else kind.model_mask(shape.model)
+    """Return the bits of the class whose GPUs the pod would take: by model, and by how far their nearest NIC is."""
+    near = (1 << kind.size) - 1 if shape.nic_ceiling is None else kind.nic_mask(shape.nic_ceiling)
+    return near & _model_mask(shape, kind)
+
+
+def _model_mask(shape: Shape, kind: TopologyClass) -> int:
+    return (1 << kind.size) - 1 if shape.model is None else kind.model_mask(shape.model)
 
 
 def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
@@ -51,26 +55,30 @@ def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[
 
 def _refusals_of_class(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of open rows of one class: the first reason that holds, in the order of `Refusal`."""
-    by_model = np.uint32(usable_mask(shape, kind))
-    free = view.free[rows] & by_model
+    wanted = np.uint32(usable_mask(shape, kind))
+    free = view.free[rows] & wanted
     code = np.zeros(len(rows), np.int8)
     enough = np.bitwise_count(free) >= shape.gpus
     code[enough] = _by_links(shape, kind, free[enough], planner)
     code[~enough] = Refusal.NOT_ENOUGH_FREE
-    code[np.bitwise_count(view.usable[rows] & by_model) < shape.gpus] = Refusal.TOO_SMALL
-    if shape.model is not None and int(by_model).bit_count() < shape.gpus:
+    code[np.bitwise_count(view.usable[rows] & wanted) < shape.gpus] = Refusal.TOO_SMALL
+    if shape.nic_ceiling is not None and int(wanted).bit_count() < shape.gpus:
+        code[:] = Refusal.NIC
+    if shape.model is not None and _model_mask(shape, kind).bit_count() < shape.gpus:
         code[:] = Refusal.MODEL
     return code
 
 
 def _by_links(shape: Shape, kind: TopologyClass, free: Masks, planner: Planner) -> NDArray[np.int8]:
-    """Return the Refusal of masks with enough GPUs: no set near enough, none fast enough, no split over the containers."""
+    """Return the Refusal of masks with enough GPUs: no set on one NUMA node, none near enough, none fast enough, no split over the containers."""
     code = np.zeros(len(free), np.int8)
     largest = shape.largest
     if largest > 1:
-        best = kind.best_bandwidths(largest, shape.ceiling)[free]
+        best = kind.best_bandwidths(largest, shape.ceiling, one_numa=shape.one_numa)[free]
         code[best < shape.floor] = Refusal.BANDWIDTH
         code[best < 0] = Refusal.DISTANCE
+        if shape.one_numa:
+            code[kind.best_bandwidths(largest, one_numa=True)[free] < 0] = Refusal.NUMA
     if len(shape.parts) > 1:
         open_ones = np.nonzero(code == Refusal.FITS)[0]
         masks, back = np.unique(free[open_ones], return_inverse=True)

@@ -2,8 +2,10 @@
 
 `verbs` asks `fits` for all nodes, `scoring` asks for the `prospects` of their masks, `binding` asks `place` for one node, `explain` asks `numbers`. Two
 caches live here and nowhere else: feasibility per shape, brought up to date only for the rows that changed; and plans per class, mask and shape, which
-hold for ever, since a class never changes.
+hold until demands are weighed otherwise (`reweigh`), since a class never changes. Weights decide which of several sets is taken, never whether there is one.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 from cachetools import LRUCache
@@ -15,20 +17,41 @@ from extender.placement.fits import Fits, refusals, usable_mask
 from extender.placement.plan import Plan, plan
 from extender.placement.prospects import Prospects
 from extender.reasons import NodeNumbers, Refusal
+from topology.links import Distance
 from topology.topology_class import TopologyClass
 
+_CLASSES_KEPT = 256
 _SHAPES_KEPT = 512
 _PLANS_KEPT = 65_536
 _PROSPECTS_KEPT = 256  # 1 MB each for 16 GPUs, 4 kB for 8
 
 
 class Placement:
-    """Feasibility and plans, remembered."""
+    """Feasibility and plans, remembered; ``weights`` are shares of demand by size, None for those that a class was made with."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Mapping[int, float] | None = None) -> None:
+        self.weights = weights
+        self._weighed: LRUCache[str, TopologyClass] = LRUCache(_CLASSES_KEPT)  # with the choices that they have kept
         self._fits: LRUCache[Shape, Fits] = LRUCache(_SHAPES_KEPT)
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
         self._plans: LRUCache[tuple[str, int, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
+
+    def reweigh(self, weights: Mapping[int, float]) -> None:
+        """Choose by other weights from now on."""
+        if weights != self.weights:
+            self.weights = weights
+            self._plans.clear()
+            self._prospects.clear()
+            self._weighed.clear()
+
+    def weighed(self, kind: TopologyClass) -> TopologyClass:
+        """Return the class with the weights of this placement."""
+        if self.weights is None:
+            return kind
+        known = self._weighed.get(kind.key)
+        if known is None:
+            known = self._weighed[kind.key] = kind.under(self.weights)
+        return known
 
     def fits(self, shape: Shape, view: View) -> Fits:
         """Return the answer for all rows of the view."""
@@ -49,11 +72,11 @@ class Placement:
         return fits
 
     def plan(self, shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
-        """Return the plan on those GPUs of a class, None where there is none; ``mask`` is restricted to the model asked for here."""
+        """Return the plan on those GPUs of a class, None where there is none; ``mask`` is restricted to the model and the NICs asked for here."""
         mask &= usable_mask(shape, kind)
         key = (kind.key, mask, shape)
         if key not in self._plans:
-            self._plans[key] = plan(shape, kind, mask)
+            self._plans[key] = plan(shape, self.weighed(kind), mask)
         return self._plans[key]
 
     def prospects(self, shape: Shape, kind: TopologyClass, masks: NDArray[np.int64]) -> Prospects:
@@ -61,7 +84,7 @@ class Placement:
         key = (kind.key, shape)
         known = self._prospects.get(key)
         if known is None:
-            known = self._prospects[key] = Prospects(shape, kind, self.plan)
+            known = self._prospects[key] = Prospects(shape, self.weighed(kind), self.plan)
         known.look_at(masks)
         return known
 
@@ -82,15 +105,17 @@ class Placement:
         if row < 0 or view.class_index[row] < 0:
             return NodeNumbers(0, 0, 0, detail=view.closed_by[row] if row >= 0 else "")
         kind = view.classes[view.class_index[row]]
-        by_model = usable_mask(shape, kind)
-        free = int(view.free[row]) & by_model
+        wanted = usable_mask(shape, kind)
+        free = int(view.free[row]) & wanted
         # The best that the pod would accept; where nothing is near enough, the best of all, which tells what there is.
-        best = kind.best_set(free, shape.largest, shape.ceiling) or kind.best_set(free, shape.largest) if shape.largest > 1 else None
+        ceilings = dict.fromkeys((shape.ceiling, Distance.SYS)) if shape.largest > 1 else ()
+        best = next(filter(None, (kind.best_set(free, shape.largest, ceiling, one_numa=shape.one_numa) for ceiling in ceilings)), None)
         return NodeNumbers(
             total=kind.size,
-            eligible=(int(view.usable[row]) & by_model).bit_count(),
+            eligible=(int(view.usable[row]) & wanted).bit_count(),
             free=free.bit_count(),
             best=None if best is None else best.bandwidth,
             best_link=None if best is None else best.worst,
+            together=max((free & group).bit_count() for group in kind.numa_groups()) if kind.size else 0,
             detail=view.closed_by[row],
         )

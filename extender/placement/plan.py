@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extender.demand import ContainerKind, Part, Shape
-from topology.topology_class import TopologyClass
+from topology.topology_class import GpuSet, TopologyClass
 
 # Whole plans that are compared; feasibility itself is searched to the end. Up to 8 GPUs there are 1680 at most without init containers (3 + 2 + 1: some 50 ms,
 # and a class has 256 masks): all are compared, so that the numbering of the GPUs decides nothing but ties. Beyond, a few of the best for the largest.
@@ -43,9 +43,13 @@ def plan(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
     if mask.bit_count() < shape.gpus:
         return None
     if len(shape.parts) == 1:
-        gpu_set = kind.best_set(mask, shape.parts[0].gpus, shape.ceiling, _floor(shape, shape.parts[0]), careful=shape.careful)
+        gpu_set = _best_set(shape, kind, mask, shape.parts[0])
         return None if gpu_set is None else Plan((gpu_set.mask,), gpu_set.mask, gpu_set.bandwidth, gpu_set.worst)
     return _best_of(shape, kind, mask)
+
+
+def _best_set(shape: Shape, kind: TopologyClass, mask: int, part: Part) -> GpuSet | None:
+    return kind.best_set(mask, part.gpus, shape.ceiling, _floor(shape, part), careful=shape.careful, one_numa=shape.one_numa)
 
 
 def _floor(shape: Shape, part: Part) -> float:
@@ -124,7 +128,10 @@ class _Search:
             yield from self._with_init_containers(chosen)
 
     def _possible(self, part: Part) -> bool:
-        return part.gpus <= self.kind.size and float(self.kind.best_bandwidths(part.gpus, self.shape.ceiling)[self.mask]) >= _floor(self.shape, part)
+        if part.gpus > self.kind.size:
+            return False
+        best = self.kind.best_bandwidths(part.gpus, self.shape.ceiling, one_numa=self.shape.one_numa)
+        return float(best[self.mask]) >= _floor(self.shape, part)
 
     def _disjoint(self, mask: int, numbers: list[int], after: Sequence[int] | None = None) -> Iterator[dict[int, int]]:
         """Yield disjoint sets, one a part, for the parts of those numbers; ``after`` are the sets left to a part that equals the one before it."""
@@ -184,12 +191,12 @@ class _Search:
         yield from (own for _, own in sorted(further, key=lambda pair: pair[0]))
 
     def _best_set(self, mask: int, part: Part) -> int | None:
-        shape = self.shape
-        found = self.kind.best_set(mask, part.gpus, shape.ceiling, _floor(shape, part), careful=shape.careful)
+        found = _best_set(self.shape, self.kind, mask, part)
         return None if found is None else found.mask
 
     def _sets(self, mask: int, part: Part) -> list[int]:
-        found: list[int] = self.kind.sets(mask, part.gpus, self.shape.ceiling, _floor(self.shape, part)).tolist()
+        shape = self.shape
+        found: list[int] = self.kind.sets(mask, part.gpus, shape.ceiling, _floor(shape, part), one_numa=shape.one_numa).tolist()
         return found
 
 

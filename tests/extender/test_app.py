@@ -35,6 +35,12 @@ class Client:
     def post(self, path: str, **body: Any) -> httpx.Response:
         return self._loop.run_until_complete(self._calls.post(path, **body))
 
+    def put(self, path: str, **body: Any) -> httpx.Response:
+        return self._loop.run_until_complete(self._calls.put(path, **body))
+
+    def delete(self, path: str) -> httpx.Response:
+        return self._loop.run_until_complete(self._calls.delete(path))
+
     def get(self, path: str) -> httpx.Response:
         return self._loop.run_until_complete(self._calls.get(path))
 
@@ -291,6 +297,33 @@ def test_nodes_and_one_node(client: Client):
     listed = client.get("/api/v1/nodes").json()["nodes"]
     assert [node["name"] for node in listed] == ["pairs", "mesh", "switched"]
     assert client.get("/api/v1/nodes/mesh").json()["name"] == "mesh"
+
+
+def test_the_workload_is_told_fixed_and_reset():
+    with Client(app_of()) as client:
+        seed = {"weights": {"1": 0.1, "2": 0.4, "4": 0.3, "8": 0.2}, "fixed": False, "seen": {}, "version": 0}
+        assert client.get("/api/v1/workload").json() == seed
+        fixed = client.put("/api/v1/workload", content=b'{"weights": {"8": 3, "1": 1}}').json()
+        assert fixed == {"weights": {"1": 0.25, "8": 0.75}, "fixed": True, "seen": {}, "version": 1}
+        assert client.get("/api/v1/workload").json() == fixed
+        assert client.delete("/api/v1/workload").json() == seed | {"version": 2}
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        pytest.param(b"{", "the body is no JSON: ", id="no JSON"),
+        pytest.param(b"[]", 'the body has no "weights"; accepted: ', id="another JSON"),
+        pytest.param(b'{"weights": {"2": -1}}', "weights are {2: -1.0}; accepted: ", id="a share below nothing"),
+        pytest.param(b" " * 100_000, "the body is larger than 65536 bytes", id="too large"),
+    ],
+)
+def test_a_workload_that_cannot_be_is_400_with_a_sentence_and_changes_nothing(client: Client, body: bytes, sentence: str):
+    before = client.get("/api/v1/workload").json()
+    refused = client.put("/api/v1/workload", content=body)
+    assert refused.status_code == 400
+    assert refused.json()["Error"].startswith(sentence)
+    assert client.get("/api/v1/workload").json() == before
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,16 @@ def test_an_annotation_is_read(key: str, value: str, field: str, expected: objec
     assert getattr(shape, field) == expected
 
 
+def test_numa_and_nic_distance_are_part_of_the_shape():
+    shape = read(pod().gpus(2).annotated(numa="single", nic_distance="PXB")).shape
+    assert (shape.one_numa, shape.nic_ceiling) == (True, Distance.PXB)
+    assert (read(pod().gpus(2)).shape.one_numa, read(pod().gpus(2)).shape.nic_ceiling) == (False, None)
+
+
+def test_a_single_gpu_may_ask_for_a_near_nic_and_is_on_one_numa_node_anyway():
+    assert read(pod().gpus(1).annotated(numa="single", nic_distance="PIX")).shape.gpus == 1
+
+
 @pytest.mark.parametrize("policy", Policy)
 def test_policy_overrides_the_configured_one(policy: Policy):
     assert read(pod().gpus(1).annotated(policy=policy.value)).policy is policy
@@ -68,6 +78,8 @@ ACCEPTED = {
     "topology": "best or none",
     "min-bandwidth": "GB/s as a positive decimal number, for example 100",
     "max-distance": "NVLINK, PIX, PXB, PHB, NODE or SYS",
+    "nic-distance": "PIX, PXB, PHB, NODE or SYS",
+    "numa": "single",
     "gpu-model": "a glob over the product name, for example *H100*",
     "policy": "pack or spread",
 }
@@ -89,6 +101,10 @@ ACCEPTED = {
         pytest.param("min-bandwidth", "١٠٠", id="digits of another script"),
         pytest.param("max-distance", "nvlink", id="distance in lower case"),
         pytest.param("max-distance", "NV4", id="a link code with a count"),
+        pytest.param("nic-distance", "NVLINK", id="a NIC over NVLinks"),
+        pytest.param("nic-distance", "pix", id="distance of the NIC in lower case"),
+        pytest.param("numa", "0", id="a NUMA node by number"),
+        pytest.param("numa", "Single", id="numa in capitals"),
         pytest.param("gpu-model", " ", id="blank model"),
         pytest.param("gpu-model", "H" * 129, id="model longer than any name"),
         pytest.param("policy", "binpack", id="policy of another project"),
@@ -118,7 +134,7 @@ def test_an_annotation_that_is_no_string_is_refused(value: object):
         pytest.param("Policy", "policy", id="capitals"),
         pytest.param("gpu-modell", "gpu-model", id="a letter too many"),
         pytest.param("max_distance", "max-distance", id="underscore"),
-        pytest.param("numa-node", "numa", id="near a planned one"),
+        pytest.param("numa-node", "numa", id="a word too many"),
     ],
 )
 def test_an_unknown_annotation_fails_the_pod_with_the_nearest_known_one(misspelt: str, meant: str):
@@ -184,7 +200,8 @@ def test_topology_none_with_a_floor_means_so_much_is_enough():
 
 @pytest.mark.parametrize("key", list(ACCEPTED))
 def test_annotations_on_a_pod_without_gpus_are_a_contradiction(key: str):
-    value = {"topology": "best", "min-bandwidth": "100", "max-distance": "PIX", "gpu-model": "*", "policy": "pack"}[key]
+    values = {"min-bandwidth": "100", "max-distance": "PIX", "nic-distance": "PIX", "numa": "single", "gpu-model": "*", "policy": "pack"}
+    value = values.get(key, "best")
     sentence = refused(pod().plain().annotated(**{key: value}).build())
     assert sentence == f"annotation linkwise.dev/{key}={value} is set, but no container of the pod asks for nvidia.com/gpu"
 

@@ -12,7 +12,9 @@ from topology.links import Distance
 
 ASKED = Asked(gpus=3, largest=2, containers=2, floor=100.0, ceiling=Distance.PXB, model="*H100*")
 ANY_MODEL = replace(ASKED, model=None)
-NUMBERS = NodeNumbers(total=8, eligible=4, free=2, best=23.9994, best_link="PHB", detail="pod team/old: its allocation is gone")
+NEAR = replace(ANY_MODEL, one_numa=True, nic_ceiling=Distance.PXB)
+ALL = replace(ASKED, one_numa=True, nic_ceiling=Distance.PXB)
+NUMBERS = NodeNumbers(together=1, total=8, eligible=4, free=2, best=23.9994, best_link="PHB", detail="pod team/old: its allocation is gone")
 
 REFUSALS = [refusal for refusal in Refusal if refusal is not Refusal.FITS]
 refusals = pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
@@ -22,8 +24,10 @@ def test_every_sentence_is_golden(golden: Callable[[str, str], None]):
     lines = []
     for refusal in REFUSALS:
         lines.append(refusal.name)
-        for asked, whose in ((ANY_MODEL, "any model"), (ASKED, "one model")):
-            if asked.model is not None or refusal is not Refusal.MODEL:
+        for asked, whose in ((ANY_MODEL, "any model"), (ASKED, "one model"), (NEAR, "one NUMA node and a NIC"), (ALL, "all of them")):
+            near = asked.nic_ceiling is not None
+            told_by_others = near if refusal.is_closure else refusal in (Refusal.NUMA, Refusal.NIC) and not near
+            if (asked.model is not None or refusal is not Refusal.MODEL) and not told_by_others:
                 lines.append(f"  {whose}, wire: {wire_sentence(refusal, asked, NUMBERS)}")
                 lines.append(f"  {whose}, full: {full_sentence(refusal, asked, NUMBERS)}")
     golden("reasons.txt", "\n".join(lines) + "\n")

@@ -96,9 +96,28 @@ MATRIX_VIEW = view_of(
         pytest.param("none", Policy.SPREAD, "slow-7", id="none x spread"),
     ],
 )
-def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: str):
+@pytest.mark.parametrize("weights", [None, {2: 1.0}, {1: 0.5, 2: 0.5}], ids=["seed", "pairs", "singles and pairs"])
+def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: str, weights: dict[int, float] | None):
     """HAMi 2973: the spread policy inverts the topology score."""
-    assert top(scored(TWO.annotated(topology=topology), MATRIX_VIEW, policy)) == winner
+    asked = shape_of(TWO.annotated(topology=topology))
+    found = score(asked, policy, MATRIX_VIEW, np.arange(4), {}, Placement(weights))
+    assert MATRIX_VIEW.names[found.top or 0] == winner
+
+
+@pytest.mark.parametrize(
+    ("topology", "weights", "winner"),
+    [
+        pytest.param("none", {1: 1.0}, "broken", id="nobody asks for more than one: packed"),
+        pytest.param("none", {8: 1.0}, "broken", id="only whole machines count: the broken one"),
+        pytest.param("none", {2: 1.0}, "slow", id="pairs count: where a pair is worth least"),
+        pytest.param("best", {1: 1.0}, "broken", id="a pod that cares: bandwidth first, then packed"),
+        pytest.param("best", {8: 1.0}, "broken", id="a pod that cares: bandwidth first, then no whole machine"),
+    ],
+)
+def test_what_the_cluster_is_asked_for_decides_where_bandwidth_does_not(topology: str, weights: dict[int, float], winner: str):
+    view = view_of(broken=("bridges", {0, 1, 2, 3, 4, 5}), whole=("bridges", ALL), slow=("pcie", ALL))
+    found = score(shape_of(TWO.annotated(topology=topology)), Policy.PACK, view, np.arange(3), {}, Placement(weights))
+    assert view.names[found.top or 0] == winner
 
 
 @pytest.mark.parametrize(

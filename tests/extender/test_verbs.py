@@ -87,7 +87,7 @@ def test_a_thousand_refused_nodes_have_few_distinct_sentences():
             TWO.annotated(policy="binpack"), "annotation linkwise.dev/policy=binpack cannot be read; accepted: pack or spread", id="unparsable"
         ),
         pytest.param(TWO.annotated(polcy="pack"), "annotation linkwise.dev/polcy=pack is unknown; did you mean linkwise.dev/policy? ", id="misspelt"),
-        pytest.param(TWO.annotated(numa="single"), "annotation linkwise.dev/numa=single is not yet supported by this version; ", id="planned"),
+        pytest.param(TWO.annotated(gpu_count="2"), "annotation linkwise.dev/gpu-count=2 is not yet supported by this version; ", id="planned"),
         pytest.param(
             ONE.min_bandwidth(100), "annotation linkwise.dev/min-bandwidth=100 is set, but no container of the pod asks for 2 ", id="contradictory"
         ),

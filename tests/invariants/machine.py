@@ -128,7 +128,9 @@ class Wanted:
 ANY_SIZES = st.sampled_from([(1,), (1,), (2,), (2,), (3,), (4,), (8,), (1, 1), (2, 1), (2, 2), (1, 4), (1, 1, 1)])
 ANY_BESIDE = st.sampled_from(["nothing", "nothing", "a small init container", "a large init container", "a sidecar", "a container without GPUs"])
 # A floor or a ceiling speaks of links, so a container of two or more must be there.
-OF_ONE = st.sampled_from([None, None, None, ("topology", "none"), ("policy", "spread"), ("gpu_model", "*V100*")])
+OF_ONE = st.sampled_from(
+    [None, None, None, ("topology", "none"), ("policy", "spread"), ("gpu_model", "*V100*"), ("numa", "single"), ("nic_distance", "PIX")]
+)
 OF_SEVERAL = OF_ONE | st.sampled_from(
     [("min_bandwidth", "12"), ("min_bandwidth", "50"), ("min_bandwidth", "300"), ("max_distance", "NVLINK"), ("max_distance", "NODE")]
 )

@@ -74,6 +74,50 @@ def test_json_has_the_keys_of_the_contract_in_their_order(pair: str) -> None:
     assert report["error"] is None
 
 
+def test_free_looks_for_sets_among_those_gpus_alone() -> None:
+    sample = str(ROOT / "examples/topo/dgx1v.txt")
+    code, out, _ = run("inspect", "--output", "json", "--free", "0,3, 5-7", sample)
+    sets = json.loads(out)["sets"]
+    assert code == 0
+    assert [(one["size"], one["gpus"]) for one in sets][:2] == [(2, [0, 3]), (3, [5, 6, 7])]
+    assert len(sets) == 4
+    assert "The best set of GPUs 0,3,5-7 of every size" in run("inspect", "--free", "0,3,5-7", sample)[1]
+    every = json.loads(run("inspect", "--output", "json", "--sets", "all", "--free", "5-7", sample)[1])["sets"]
+    assert sorted(one["gpus"] for one in every) == [[5, 6], [5, 6, 7], [5, 7], [6, 7]]
+    assert json.loads(run("inspect", "--output", "json", "--free", "5", sample)[1])["sets"] == []
+
+
+@pytest.mark.parametrize("free", ["", "a", "1-", "7-5", "0;1", "-1", "0,,1", "1000"])
+def test_free_gpus_that_cannot_be_read_are_refused_with_the_accepted_form(free: str, pair: str) -> None:
+    code, out, err = run("inspect", f"--free={free}", pair)
+    assert (code, out) == (2, "")
+    assert err == f"linkwise: --free {free} cannot be read; accepted: numbers of GPUs and ranges, for example 0,3,5-7\n"
+
+
+def test_free_gpus_that_a_machine_does_not_have_are_told_for_that_machine_alone(pair: str) -> None:
+    code, out, err = run("inspect", "--free", "0-2", str(ROOT / "examples/topo/dgx1v.txt"), pair)
+    assert code == 2
+    assert "0-2" in out
+    assert err == f"linkwise: {pair}: there is no GPU 2 in it; accepted: 0, 1 (bad_arguments)\n"
+
+
+def test_pairs_without_peer_access_are_counted_through_the_host(pair: str, tmp_path: Path) -> None:
+    statuses = tmp_path / "p2p.txt"
+    statuses.write_text("\tGPU0\tGPU1\nGPU0\tX\tCNS\nGPU1\tCNS\tX\n")
+    code, out, _ = run("inspect", "--output", "json", "--p2p", str(statuses), pair)
+    report = json.loads(out)
+    assert code == 0
+    assert report["links"] == [{"a": "GPU0", "b": "GPU1", "type": "NV4", "bandwidth": 9.137}]
+    assert report["sets"] == [{"size": 2, "gpus": [0, 1], "bandwidth": 9.137, "worst": "SYS"}]
+    assert report["warnings"][0].startswith("no peer access between GPU0 and GPU1 (CNS): ")
+
+
+def test_peer_statuses_that_cannot_be_read_are_told(pair: str) -> None:
+    code, out, err = run("inspect", "--p2p", pair, pair)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"linkwise: --p2p {pair}: ")
+
+
 def test_stdin_is_read_when_no_file_or_a_dash_is_given() -> None:
     for arguments in ((), ("-",)):
         code, out, _ = run("inspect", "--output", "json", *arguments, stdin=PAIR)

@@ -27,8 +27,8 @@ NUMA: Final = PREFIX + "numa"
 GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_CORES: Final = PREFIX + "gpu-cores"
 
-SUPPORTED: Final = (TOPOLOGY, MIN_BANDWIDTH, MAX_DISTANCE, GPU_MODEL, POLICY)
-PLANNED: Final = (NIC_DISTANCE, NUMA, GPU_COUNT, GPU_CORES)  # part of the contract, refused with "not yet supported" until they are built
+SUPPORTED: Final = (TOPOLOGY, MIN_BANDWIDTH, MAX_DISTANCE, NIC_DISTANCE, NUMA, GPU_MODEL, POLICY)
+PLANNED: Final = (GPU_COUNT, GPU_CORES)  # part of the contract, refused with "not yet supported" until they are built
 
 # What Linkwise writes: on the pod at bind, on a Node to wake waiting pods, on a GPUTopology the boot of the node in which its agent looked.
 ALLOCATION: Final = PREFIX + "allocation"

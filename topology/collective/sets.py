@@ -1,18 +1,21 @@
 """`set_bandwidths`: GB/s of every set of GPUs of a machine, from the numbers of `machine_links`.
 
-Called by `topology_class`, which keeps the figures as tables. Two GPUs get the better of their NVLinks and their PCIe path. Three or more form a ring,
-and its slowest hop decides: the best NVLink ring, or, where there is none, the best order over PCIe.
+Called by `topology_class`, which keeps the figures as tables. Two GPUs get the better of their NVLinks and their PCIe path. Three or more form rings: as many at
+once as their NVLinks carry (`rings`), or, where they have no NVLink ring, one over PCIe whose slowest hop decides.
 
-That is the first version of the model: one ring. Packing several rings into the links of a set at once, which gives a DGX-1V quad 100 GB/s instead of 50,
-takes its place behind this function and changes nothing else.
+Sets are looked at all together: which have a ring, and how fast their best single one is, comes from one recurrence over all of them; only those that have one and
+are irregular cost a linear program. NVSwitch has a closed form: all links of one GPU, for every set.
 """
 
+from itertools import combinations
 from typing import Final
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from topology.collective.machine_links import MachineLinks
+from topology.collective.rings import EXACT_UP_TO, packed_rate
 from topology.errors import TopologyError
 
 # 2**16 sets are 65,536 figures a table. The largest machine with one link matrix that is sold today is the DGX-2 with 16 GPUs.
@@ -33,11 +36,42 @@ def set_bandwidths(links: MachineLinks) -> NDArray[np.float64]:
         raise TopologyError(f"the machine has {links.size} GPUs in one link matrix; accepted: up to {MAX_GPUS}")
     nvlink_hop = links.nvlinks * links.nvlink_gb_per_s
     # A cycle of NVLinks is two directed rings, one each way round. Behind NVSwitch a cell shows all links of the GPU, which both rings share.
-    each_way = np.where(links.nvswitch[:, None] & links.nvswitch[None, :], 1.0, 2.0)
-    table = np.maximum(_best_rings(each_way * nvlink_hop), _best_rings(links.pcie_gb_per_s))
+    behind_switch = links.nvswitch[:, None] & links.nvswitch[None, :]
+    table = np.maximum(
+        _packed(_best_rings(np.where(behind_switch, 1.0, 2.0) * nvlink_hop), nvlink_hop, links.nvswitch), _best_rings(links.pcie_gb_per_s)
+    )
     i, j = np.triu_indices(links.size, 1)
     table[(1 << i) | (1 << j)] = np.maximum(nvlink_hop, links.pcie_gb_per_s)[i, j]
     return table
+
+
+def _packed(single: NDArray[np.float64], hop: NDArray[np.float64], nvswitch: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return ``single`` (rate of the best ring of every set) with the sets of meshes packed: those of a mesh of up to `EXACT_UP_TO` joined GPUs."""
+    table = single.copy()
+    for mesh in _meshes(hop > 0, nvswitch):
+        known: dict[bytes, float] = {}
+        for mask in (sum(1 << i for i in chosen) for size in range(3, len(mesh) + 1) for chosen in combinations(mesh, size)):
+            if single[mask] > 0:
+                chosen = [i for i in mesh if mask >> i & 1]
+                own = _in_common_order(hop[np.ix_(chosen, chosen)])
+                key = own.tobytes()
+                if key not in known:
+                    known[key] = packed_rate(own)
+                table[mask] = known[key]
+    return table
+
+
+def _in_common_order(hop: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the set's GPUs in an order that sets of equal shape often share: by what each one's links carry, and then its neighbours'."""
+    carried = np.round(hop.sum(axis=1), 6)
+    order = np.lexsort((np.round(hop @ carried, 6), carried))
+    return np.ascontiguousarray(hop[np.ix_(order, order)])
+
+
+def _meshes(linked: NDArray[np.bool_], nvswitch: NDArray[np.bool_]) -> list[list[int]]:
+    """Return the groups of GPUs that NVLinks join without a switch, where packing them exactly is affordable."""
+    groups = nx.connected_components(nx.from_numpy_array(linked & ~nvswitch[:, None] & ~nvswitch[None, :]))
+    return [sorted(group) for group in groups if 3 <= len(group) <= EXACT_UP_TO]
 
 
 def _best_rings(hop: NDArray[np.float64]) -> NDArray[np.float64]:

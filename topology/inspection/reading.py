@@ -9,31 +9,47 @@ from typing import Literal
 
 from topology.errors import NvidiaSmiError, NvidiaSmiFailure
 from topology.inspection.machine import Machine, machine_of
+from topology.inspection.peer_access import with_peer_access
 from topology.inspection.report import Problem, Report, ReportedLink, ReportedSet
 from topology.inventory import Inventory
 from topology.matrix import LinkMatrix
-from topology.nvidia_smi import read_topology
+from topology.nvidia_smi import P2pMatrix, read_topology
 from topology.topology_class import TopologyClass, members
 
 WhichSets = Literal["best", "all"]
 
 
-def inspect(source: str, text: str, inventory: Inventory | None = None, sets: WhichSets = "best") -> Report:
+def inspect(
+    source: str,
+    text: str,
+    inventory: Inventory | None = None,
+    sets: WhichSets = "best",
+    free: frozenset[int] | None = None,
+    p2p: P2pMatrix | None = None,
+) -> Report:
     """Return what the text says about a machine; never raises for what the text holds.
 
-    ``source`` names the input. ``inventory`` adds models, memory and slots by GPU index. ``sets``: the best set of every size, or every set of two or more.
+    ``source`` names the input. ``inventory`` adds models, memory and slots by GPU index. ``sets``: the best set of every size, or every set of two or more;
+    ``free``: among the GPUs of these indices only. ``p2p`` tells which pairs the driver lets use their links.
     """
     try:
-        matrix = read_topology(text)
+        printed = read_topology(text)
     except NvidiaSmiError as error:
         return unreadable(source, str(error), error.kind)
+    matrix, lowered = (printed, []) if p2p is None else with_peer_access(printed, p2p)
     machine = machine_of(matrix, inventory)
+    mask = sum(1 << at for at, gpu in enumerate(matrix.gpus) if free is None or gpu.index in free)
+    strangers = sorted((free or frozenset()) - {gpu.index for gpu in matrix.gpus})
+    if strangers:
+        told = f"there is no GPU {', '.join(map(str, strangers))} in it; accepted: {', '.join(str(gpu.index) for gpu in matrix.gpus)}"
+        return unreadable(source, told, NvidiaSmiFailure.BAD_ARGUMENTS)
     return Report(
         source=source,
         machine=machine,
-        links=tuple(_links(machine)),
-        sets=tuple(_sets(machine.sets, matrix, sets)) if machine.sets else (),
-        warnings=tuple(dict.fromkeys(_warnings(machine))),
+        links=tuple(_links(machine, printed)),
+        sets=tuple(_sets(machine.sets, matrix, sets, mask)) if machine.sets else (),
+        warnings=tuple(dict.fromkeys([*lowered, *_warnings(machine)])),
+        free=None if free is None else tuple(sorted(free)),
     )
 
 
@@ -42,9 +58,10 @@ def unreadable(source: str, message: str, kind: NvidiaSmiFailure = NvidiaSmiFail
     return Report(source, None, error=Problem(str(kind), message))
 
 
-def _links(machine: Machine) -> Iterator[ReportedLink]:
+def _links(machine: Machine, printed: LinkMatrix) -> Iterator[ReportedLink]:
+    """Yield every pair with the code that was printed, and the rate at which it may be used."""
     matrix, rates = machine.matrix, machine.rates
-    for i, j, code in matrix.pairs():
+    for i, j, code in printed.pairs():
         rate = rates.gpus.get((i, j))
         yield ReportedLink(matrix.gpus[i].label, matrix.gpus[j].label, code.text if code else None, rate.gb_per_s if rate else None)
     for i, gpu in enumerate(matrix.gpus):
@@ -53,14 +70,13 @@ def _links(machine: Machine) -> Iterator[ReportedLink]:
             yield ReportedLink(gpu.label, nic.label, cell.text if cell else None, rate.gb_per_s if rate else None)
 
 
-def _sets(tables: TopologyClass, matrix: LinkMatrix, which: WhichSets) -> Iterator[ReportedSet]:
-    everything = (1 << tables.size) - 1
-    for k in range(2, tables.size + 1):
+def _sets(tables: TopologyClass, matrix: LinkMatrix, which: WhichSets, free: int) -> Iterator[ReportedSet]:
+    for k in range(2, free.bit_count() + 1):
         if which == "best":
-            best = tables.best_set(everything, k)
+            best = tables.best_set(free, k)
             masks = [best.mask] if best else []
         else:
-            masks = [int(mask) for mask in tables.sets(everything, k)]
+            masks = [int(mask) for mask in tables.sets(free, k)]
         for mask in masks:
             positions = members(mask)
             gpus = tuple(matrix.gpus[at].index for at in positions)

@@ -1,7 +1,8 @@
-"""Why a set of GPUs gets its bandwidth, in words: over what its ring runs, and which hop holds it back.
+"""Why a set of GPUs gets its bandwidth, in words: over what its rings run, and which hop or which links hold them back.
 
-The figure is `collective`'s; here only the ring behind it is looked for again, so that the slowest hop can be named. Called by `text` for the best set
-of every size. If no ring is found within a bounded search, the words stay true and name no hop.
+The figure is `collective`'s; here only what proves it is looked for again. One ring: its slowest hop. Several: GPUs whose NVLinks to the others of the set are
+all full, for every ring comes in over one of them and leaves over another. Called by `text` for the best set of every size. If no ring is found within a
+bounded search, or no such GPUs, the words stay true and name none.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from topology.inspection.machine import Machine
 from topology.links import Distance
 
 MOST_STEPS: Final = 20_000  # of the search for one ring; a set of 8 needs some hundred
+_CLOSE: Final = 1e-3  # GB/s: the packing rounds its answers to 1e-6
+_ROUNDED: Final = 1 + 1e-6
 
 
 def reason(machine: Machine, positions: Sequence[int], gb_per_s: float) -> str:
@@ -29,6 +32,8 @@ def reason(machine: Machine, positions: Sequence[int], gb_per_s: float) -> str:
         return _through_nvswitch(machine, ring, gb_per_s)
     over = best_ring(links.pcie_gb_per_s, positions)
     if ring is not None and (over is None or gb_per_s > over.slowest or gb_per_s <= 2 * ring.slowest):
+        if gb_per_s > 2 * ring.slowest * _ROUNDED:
+            return _several_rings(machine, positions, gb_per_s)
         return f"NVLink ring, both ways; slowest {_hop(machine, ring, nvlink=True)}"
     slowest = f", slowest {_hop(machine, over, nvlink=False)}" if over else ""
     if ring is not None:
@@ -53,6 +58,37 @@ def _through_nvswitch(machine: Machine, ring: "Ring", gb_per_s: float) -> str:
     if tables is not None and machine.links.nvswitch.all() and len(np.unique(tables.bandwidth[tables.bandwidth > 0])) == 1:
         return f"NVSwitch: every set gets {gb_per_s:g} GB/s"
     return f"through NVSwitch, slowest {_hop(machine, ring, nvlink=True)}"
+
+
+def _several_rings(machine: Machine, positions: Sequence[int], gb_per_s: float) -> str:
+    """Say how many rings are packed, each of one NVLink a hop, and what leaves no room for more."""
+    links = machine.links
+    rates = {float(links.nvlink_gb_per_s[a, b]) for a, b in combinations(positions, 2)} - {0.0}
+    count = f"{round(gb_per_s / (2 * rates.pop()), 2):g}" if len(rates) == 1 else "several"
+    full = full_cut(links.nvlinks * links.nvlink_gb_per_s, positions, gb_per_s)
+    if full is None:
+        return f"{count} rings over NVLink, both ways"
+    others = [at for at in positions if at not in full]
+    number = int(links.nvlinks[np.ix_(full, others)].sum())
+    labels = ", ".join(machine.matrix.gpus[at].label for at in full)
+    whose = f"{number} NVLinks of {labels}" if len(full) == 1 else f"{number} NVLinks from {labels} to the others"
+    return f"{count} rings over NVLink, both ways; the {whose} are full"
+
+
+def full_cut(hops: NDArray[np.float64], positions: Sequence[int], gb_per_s: float) -> tuple[int, ...] | None:
+    """Return the smallest group of the positions whose ``hops`` to the others carry ``gb_per_s`` in all; None where there is none.
+
+    A ring both ways round, of rate x each way, takes x of two hops at least between a group and the others: so rings never carry more than such hops in all.
+
+    >>> full_cut(25.0 * (np.ones((4, 4)) - np.eye(4)), (0, 1, 2, 3), 75.0)
+    (0,)
+    """
+    for size in range(1, len(positions) // 2 + 1):
+        for group in combinations(positions, size):
+            others = [at for at in positions if at not in group]
+            if abs(float(hops[np.ix_(group, others)].sum()) - gb_per_s) < _CLOSE:
+                return group
+    return None
 
 
 def _hop(machine: Machine, ring: "Ring", *, nvlink: bool) -> str:

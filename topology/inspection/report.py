@@ -42,7 +42,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found in one input. ``machine`` is None where it could not be read; then ``error`` says why and all else is empty."""
+    """What was found in one input. ``machine`` is None where it could not be read; then ``error`` says why and all else is empty.
+
+    ``free`` are the indices of the GPUs that sets were looked for among, None for all of the machine.
+    """
 
     source: str
     machine: Machine | None
@@ -50,6 +53,7 @@ class Report:
     sets: tuple[ReportedSet, ...] = ()
     warnings: tuple[str, ...] = ()
     error: Problem | None = None
+    free: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `linkwise inspect --output json` prints."""

@@ -35,7 +35,7 @@ def report_for_people(report: Report) -> RenderableType:
     if report.links:
         parts += ["", Text("Links (GB/s, one direction; `linkwise links` tells the sources)", style=_HEAD), _classes(machine)]
     if report.sets:
-        parts += ["", Text(_sets_title(report.sets), style=_HEAD), _sets(machine, report.sets[:MOST_SETS])]
+        parts += ["", Text(_sets_title(report), style=_HEAD), _sets(machine, report.sets[:MOST_SETS])]
     if len(report.sets) > MOST_SETS:
         parts.append(Text(f"… and {len(report.sets) - MOST_SETS} more sets; --output json lists all"))
     parts += _warnings(report.warnings)
@@ -150,9 +150,10 @@ def _rates(one: LinkClass) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _sets_title(sets: tuple[ReportedSet, ...]) -> str:
-    sizes = [len(one.gpus) for one in sets]
-    which = "The best set of GPUs of every size" if len(set(sizes)) == len(sizes) else "Every set of GPUs, the best of each size first"
+def _sets_title(report: Report) -> str:
+    sizes = [len(one.gpus) for one in report.sets]
+    gpus = "GPUs" if report.free is None else f"GPUs {_numbers(report.free)}"
+    which = f"The best set of {gpus} of every size" if len(set(sizes)) == len(sizes) else f"Every set of {gpus}, the best of each size first"
     return f"{which} (GB/s that all its GPUs sustain together)"
 
 

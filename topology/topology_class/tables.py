@@ -8,6 +8,7 @@ Arithmetic over masks is in `subsets`; what a set's bandwidth is, `collective` d
 import hashlib
 import json
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -52,27 +53,68 @@ class GpuSet:
     worst: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What a set must keep to."""
+
+    ceiling: Distance
+    floor: float
+    one_numa: bool
+
+
 class TopologyClass:
     """The tables of one kind of node; made by `topology_class`, shared by all nodes of the kind, never changed.
 
     ``bandwidth`` (2**n,) float64: GB/s of exactly that set, 0.0 below two GPUs. Tables are computed when they are first asked for, kept, and read-only.
     """
 
-    def __init__(self, key: str, matrix: LinkMatrix, gpus: tuple[Gpu, ...], links: MachineLinks) -> None:
-        """Compute what every decision needs; raises TopologyError above 16 GPUs."""
+    def __init__(
+        self,
+        key: str,
+        matrix: LinkMatrix,
+        gpus: tuple[Gpu, ...],
+        links: MachineLinks,
+        *,
+        bandwidth: NDArray[np.float64] | None = None,
+        weights: Mapping[int, float] = SEED_WEIGHTS,
+    ) -> None:
+        """Compute what every decision needs; raises TopologyError above 16 GPUs.
+
+        ``bandwidth`` (2**n,) takes the place of `set_bandwidths`: another model of what a set gets, under the same choice of sets (benchmarks compare models
+        so). ``weights`` maps sizes of demand to their shares; `worth` and the choice of a set weigh remainders with them.
+        """
         self.key = key
         self.size = matrix.size
         self.models = tuple(gpu.model for gpu in gpus)
         self.links = links
-        self.bandwidth = _frozen(set_bandwidths(links))
+        self.bandwidth = _frozen(set_bandwidths(links) if bandwidth is None else bandwidth.astype(np.float64))
+        self.weights = weights
         self._matrix = matrix
         self._numa = tuple(numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True))
-        self._best: dict[tuple[int, Distance], NDArray[np.float64]] = {}
+        self._best: dict[tuple[int, Distance, bool], NDArray[np.float64]] = {}
         self._packed: dict[int, NDArray[np.int64]] = {}
-        # Bounds, not tunings: 8 GPUs have 256 masks x 8 sizes; an entry of ``sets`` is 100 kB at most (8 of 16 GPUs); a histogram has one worth at a time.
+        self._worth_cache: LRUCache[Any, NDArray[np.float64]] = LRUCache(maxsize=8)
+        self._forget_choices()
+
+    def _forget_choices(self) -> None:
+        # Bounds, not tunings: 8 GPUs have 256 masks x 8 sizes; an entry of ``sets`` is 100 kB at most (8 of 16 GPUs).
         self._set_cache: LRUCache[Any, GpuSet | None] = LRUCache(maxsize=8192)
         self._sets_cache: LRUCache[Any, NDArray[np.int64]] = LRUCache(maxsize=256)
-        self._worth_cache: LRUCache[Any, NDArray[np.float64]] = LRUCache(maxsize=8)
+
+    def under(self, weights: Mapping[int, float]) -> "TopologyClass":
+        """Return the class with other weights of demands: all tables are shared, only what depends on the worth of remainders is chosen anew.
+
+        >>> from topology.matrix import from_codes
+        >>> kind = topology_class(from_codes(["X NV12".split(), "NV12 X".split()]))
+        >>> float(kind.under({2: 1.0}).worth[3]) > float(kind.worth[3]), kind.under(SEED_WEIGHTS) is kind
+        (True, True)
+        """
+        if dict(weights) == dict(self.weights):
+            return self
+        other = copy(self)
+        other.weights = MappingProxyType(dict(weights))
+        other._forget_choices()  # noqa: SLF001 - a copy of our own
+        return other
 
     # --- tables
 
@@ -91,22 +133,34 @@ class TopologyClass:
             pairs[i, j] = pairs[j, i] = 1000 * (1 + distance) + links
         return _frozen(over_pairs(pairs, np.maximum))
 
-    def best_bandwidths(self, k: int, ceiling: Distance = Distance.SYS) -> NDArray[np.float64]:
+    @cached_property
+    def on_one_numa_node(self) -> NDArray[np.bool_]:
+        """(2**n,) bool: all members are known to be on one NUMA node; true below two members."""
+        groups = self.numa_groups()
+        apart = np.ones((self.size, self.size), dtype=np.int8)
+        for group in groups:
+            at = list(members(group))
+            apart[np.ix_(at, at)] = 0
+        table: NDArray[np.int8] = over_pairs(apart, np.maximum)
+        return _frozen(np.asarray(table == 0))
+
+    def best_bandwidths(self, k: int, ceiling: Distance = Distance.SYS, *, one_numa: bool = False) -> NDArray[np.float64]:
         """Return GB/s of the best set of ``k`` GPUs inside every mask, shape (2**n,); -1.0 where there is none.
 
-        Only sets count whose worst link is no farther than ``ceiling``. A single GPU has 0.0.
+        Only sets count whose worst link is no farther than ``ceiling`` and, with ``one_numa``, that are on one NUMA node. A single GPU has 0.0.
         """
         self._check(k=k)
         k = min(k, self.size + 1)  # one table for all that is too many
-        if (k, ceiling) not in self._best:
-            own = np.where((self._sizes == k) & (self.worst <= ceiling), self.bandwidth, -1.0)
-            self._best[k, ceiling] = _frozen(best_inside(own))
-        return self._best[k, ceiling]
+        if (k, ceiling, one_numa) not in self._best:
+            counts = (self._sizes == k) & (self.worst <= ceiling)
+            own = np.where(counts & self.on_one_numa_node if one_numa else counts, self.bandwidth, -1.0)
+            self._best[k, ceiling, one_numa] = _frozen(best_inside(own))
+        return self._best[k, ceiling, one_numa]
 
     @property
     def worth(self) -> NDArray[np.float64]:
-        """(2**n,) float64: worth of every mask as a remainder under `SEED_WEIGHTS`, GPU x GB/s."""
-        return self.worth_of_remainders()
+        """(2**n,) float64: worth of every mask as a remainder under the class's ``weights``, GPU x GB/s."""
+        return self.worth_of_remainders(self.weights)
 
     def worth_of_remainders(self, weights: Mapping[int, float] = SEED_WEIGHTS) -> NDArray[np.float64]:
         """Return the worth of every mask as a remainder, shape (2**n,), GPU x GB/s; it grows with every GPU.
@@ -134,19 +188,21 @@ class TopologyClass:
 
     # --- sets
 
-    def best_set(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, careful: bool = True) -> GpuSet | None:
+    def best_set(
+        self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, careful: bool = True, one_numa: bool = False
+    ) -> GpuSet | None:
         """Return the set of ``k`` GPUs to take from the free ``mask``, None where none has ``floor`` GB/s and no link beyond ``ceiling``.
 
         Of the sets within 1 percent of the best bandwidth the one whose remainder is worth most, then the fastest, the nearest on PCIe, the one whose
         weakest link is strongest, the lowest GPUs. With ``careful=False`` (the pod does not care), and for a single GPU, every set that meets floor and
-        ceiling competes. A single GPU has 0.0 GB/s.
+        ceiling competes. A single GPU has 0.0 GB/s. With ``one_numa`` only sets on one NUMA node compete.
         """
         self._check(mask, k)
-        return self._best_set(int(mask), k, ceiling, floor, careful)
+        return self._best_set(int(mask), k, _Limits(ceiling, floor, one_numa), careful)
 
     @cachedmethod(lambda self: self._set_cache)
-    def _best_set(self, mask: int, k: int, ceiling: Distance, floor: float, careful: bool) -> GpuSet | None:
-        found = self._eligible(mask, k, ceiling, floor)
+    def _best_set(self, mask: int, k: int, limits: "_Limits", careful: bool) -> GpuSet | None:
+        found = self._eligible(mask, k, limits)
         if not found.size:
             return None
         if careful:
@@ -156,29 +212,44 @@ class TopologyClass:
         first = np.lexsort((self._numbering[found], self.weakness[found], self._spread[found], -self.bandwidth[found], remainder))[0]
         return self.gpu_set(int(found[first]))
 
-    def sets(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0) -> NDArray[np.int64]:
-        """Return the masks of all sets of ``k`` GPUs inside ``mask`` that meet floor and ceiling, shape (found,).
+    def sets(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, one_numa: bool = False) -> NDArray[np.int64]:
+        """Return the masks of all sets of ``k`` GPUs inside ``mask`` that meet floor and ceiling, on one NUMA node if asked, shape (found,).
 
         The highest bandwidth stands first; among equals the one whose remainder is worth most, then as in `best_set`.
         """
         self._check(mask, k)
-        return self._sets(int(mask), k, ceiling, floor)
+        return self._sets(int(mask), k, _Limits(ceiling, floor, one_numa))
 
     @cachedmethod(lambda self: self._sets_cache)
-    def _sets(self, mask: int, k: int, ceiling: Distance, floor: float) -> NDArray[np.int64]:
-        found = self._eligible(mask, k, ceiling, floor)
+    def _sets(self, mask: int, k: int, limits: "_Limits") -> NDArray[np.int64]:
+        found = self._eligible(mask, k, limits)
         order = np.lexsort((self._numbering[found], self._spread[found], -self.worth[mask ^ found], -self.bandwidth[found]))
         return _frozen(found[order])
 
-    def _eligible(self, mask: int, k: int, ceiling: Distance, floor: float) -> NDArray[np.int64]:
+    def _eligible(self, mask: int, k: int, limits: "_Limits") -> NDArray[np.int64]:
         found = self._of_size[k] if k <= self.size else self._of_size[0][:0]
         found = found[(found & ~mask) == 0]
-        return np.asarray(found[(self.worst[found] <= ceiling) & (self.bandwidth[found] >= floor)])
+        if limits.one_numa:
+            found = found[self.on_one_numa_node[found]]
+        return np.asarray(found[(self.worst[found] <= limits.ceiling) & (self.bandwidth[found] >= limits.floor)])
 
     def gpu_set(self, mask: int) -> GpuSet:
         """Return what is known of exactly this set."""
         self._check(mask)
         return GpuSet(int(mask), float(self.bandwidth[mask]), self.worst_code(mask))
+
+    def whole_set(self, mask: int) -> int:
+        """Return the largest set in ``mask`` that serves a demand as an empty machine would, 0 where there is none.
+
+        That is: of a size that is asked for, two or more, with the best bandwidth that a set of this size can have on the machine.
+        """
+        self._check(mask)
+        for k in sorted((size for size, share in self.weights.items() if size > 1 and share > 0), reverse=True):
+            most = float(self.best_bandwidths(k)[-1])
+            if k <= int(mask).bit_count() and self.best_bandwidths(k)[mask] >= ALMOST * most:
+                best = self.best_set(mask, k)
+                return 0 if best is None else best.mask
+        return 0
 
     def worst_code(self, mask: int) -> str | None:
         """Return the printed code of the weakest pair in a set (farthest, then with the fewest NVLinks), None below two GPUs."""
@@ -199,6 +270,24 @@ class TopologyClass:
             if numa is not None:
                 masks[numa] = masks.get(numa, 0) | 1 << i
         return masks
+
+    def numa_groups(self) -> tuple[int, ...]:
+        """Return the masks of GPUs that are known to be on one NUMA node together; every GPU is in exactly one.
+
+        GPUs with a numbered node are together by its number. Of the others, which print a range of nodes or nothing, no two are known to be together, unless
+        all GPUs of the machine say the same and no pair of them is connected through SYS, the link between nodes.
+        """
+        if len(set(self._numa)) == 1 and not isinstance(self._numa[0], int):
+            everything = (1 << self.size) - 1
+            one_node = not np.any(self.links.distance == Distance.SYS)
+            return (everything,) if one_node else tuple(1 << i for i in range(self.size))
+        numbered = tuple(mask for node, mask in self.numa_masks().items() if isinstance(node, int))
+        return numbered + tuple(1 << i for i, node in enumerate(self._numa) if not isinstance(node, int))
+
+    def nic_mask(self, farthest: Distance) -> int:
+        """Return the GPUs that have a NIC at most that far away; a pair whose code was not printed is no such NIC."""
+        cells = self._matrix.nic_cells
+        return sum(1 << i for i, row in enumerate(cells) if any(code is not None and code.distance <= farthest for code in row))
 
     # --- inside
 

@@ -67,7 +67,7 @@ ABSURD_PODS: dict[str, dict[str, Any]] = {
     "a floor with a unit": pod("a").gpus(2).annotated(min_bandwidth="100GB/s").build(),
     "a link that nobody makes": pod("a").gpus(2).annotated(max_distance="NVLNK").build(),
     "a misspelt key": pod("a").gpus(2).annotated(min_bandwith="100").build(),
-    "a key of a later version": pod("a").gpus(2).annotated(numa="single").build(),
+    "a key of a later version": pod("a").gpus(2).annotated(gpu_count="2").build(),
     "an empty value": pod("a").gpus(2).annotated(policy="").build(),
     "a floor for a single GPU": pod("a").gpus(1).min_bandwidth(100).build(),
     "a wish without GPUs": pod("a").plain().min_bandwidth(100).build(),

@@ -53,21 +53,22 @@ def view_of(*kinds: str, usable: int | None = None) -> View:
 
 def first_reason(shape: Shape, kind: TopologyClass, free: int, usable: int, placement: Placement) -> Refusal:
     """Say in words, for one node, what the lookup says for all: the first reason in the order of `Refusal`."""
-    fitting = usable_mask(shape, kind)
-    candidates = kind.sets(free & fitting, shape.largest)
-    if fitting.bit_count() < shape.gpus and shape.model is not None:
-        return Refusal.MODEL
-    if (usable & fitting).bit_count() < shape.gpus:
-        return Refusal.TOO_SMALL
-    if (free & fitting).bit_count() < shape.gpus:
-        return Refusal.NOT_ENOUGH_FREE
-    if shape.largest > 1:
-        near = [mask for mask in candidates if kind.worst[mask] <= shape.ceiling]
-        if not near:
-            return Refusal.DISTANCE
-        if not any(kind.bandwidth[mask] >= shape.floor for mask in near):
-            return Refusal.BANDWIDTH
-    return Refusal.FITS if placement.plan(shape, kind, free) is not None else Refusal.SPLIT
+    fitting, several = usable_mask(shape, kind), shape.largest > 1
+    together = [
+        mask for mask in kind.sets(free & fitting, shape.largest) if not shape.one_numa or any(mask & ~group == 0 for group in kind.numa_groups())
+    ]
+    near = [mask for mask in together if kind.worst[mask] <= shape.ceiling]
+    reasons = {
+        Refusal.MODEL: shape.model is not None and kind.model_mask(shape.model).bit_count() < shape.gpus,
+        Refusal.NIC: shape.nic_ceiling is not None and fitting.bit_count() < shape.gpus,
+        Refusal.TOO_SMALL: (usable & fitting).bit_count() < shape.gpus,
+        Refusal.NOT_ENOUGH_FREE: (free & fitting).bit_count() < shape.gpus,
+        Refusal.NUMA: several and not together,
+        Refusal.DISTANCE: several and not near,
+        Refusal.BANDWIDTH: several and not any(kind.bandwidth[mask] >= shape.floor for mask in near),
+        Refusal.SPLIT: placement.plan(shape, kind, free) is None,
+    }
+    return next((refusal for refusal in sorted(reasons) if reasons[refusal]), Refusal.FITS)
 
 
 parts = st.lists(st.builds(Part, st.sampled_from([APP, APP, APP, SIDECAR, INIT]), st.integers(1, 8)), min_size=1, max_size=3).map(
@@ -80,6 +81,8 @@ shapes = st.builds(
     floor=st.sampled_from([0.0, 0.0, 12.0, 20.0, 23.0, 25.0, 50.0, 100.0, 150.0, 300.0, 450.0, 451.0]),
     ceiling=st.sampled_from([Distance.SYS, Distance.SYS, *Distance]),
     model=st.sampled_from([None, None, "*A100*", "*v100*", "*H100*", "?"]),
+    one_numa=st.booleans(),
+    nic_ceiling=st.sampled_from([None, None, *(code for code in Distance if code is not Distance.NVLINK)]),
 )
 
 

@@ -95,9 +95,36 @@ FITTING = [
         id="33 the floor binds the large one",
     ),
     pytest.param(ONE.annotated(policy="spread"), node_of("bridges", [0, 1, 3, 4, 5]), {"main": [0]}, id="34 spread chooses nodes, not links"),
+    pytest.param(FOUR.annotated(numa="single"), node_of("pcie"), {"main": [0, 1, 2, 3]}, id="35 four on one socket"),
+    pytest.param(TWO.annotated(nic_distance="PIX"), node_of("pcie"), {"main": [2, 3]}, id="37 a pair beside its NIC"),
+    pytest.param(TWICE_TWO.annotated(numa="single"), node_of("pcie", [0, 2, 4, 6]), {"a": [0, 2], "b": [4, 6]}, id="40 a socket for each container"),
+    pytest.param(
+        TWO.annotated(numa="single", max_distance="PIX", min_bandwidth="20"), node_of("pcie", [0, 2, 4, 5]), {"main": [4, 5]}, id="41 all at once"
+    ),
 ]
 
 REFUSED = [
+    pytest.param(
+        TWO.annotated(numa="single"),
+        node_of("pcie", [1, 5]),
+        Refusal.NUMA,
+        "2 of 8 GPUs free, at most 1 on one NUMA node, 2 asked on one",
+        id="36 one free GPU a socket",
+    ),
+    pytest.param(
+        pod().gpus(3).annotated(numa="single", nic_distance="PIX"),
+        node_of("pcie"),
+        Refusal.NUMA,
+        "4 of 4 GPUs that have a NIC within PIX free, at most 2 on one NUMA node, 3 asked on one",
+        id="38 two GPUs beside a NIC a socket",
+    ),
+    pytest.param(
+        TWO.annotated(nic_distance="PIX"),
+        node_of("mesh"),
+        Refusal.NIC,
+        "fewer than 2 GPUs of the node have a NIC within nic-distance PIX",
+        id="39 no NIC is near",
+    ),
     pytest.param(
         TWO.min_bandwidth(100),
         node_of("bridges", [0, 1]),

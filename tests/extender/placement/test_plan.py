@@ -70,7 +70,10 @@ def running_beside(wanted: Shape, chosen: tuple[Set, ...]) -> Set:
 
 
 def allowed(machine: MachineOracle, wanted: Shape, gpus: Set) -> bool:
-    return len(gpus) < 2 or (machine.worst(gpus) <= wanted.ceiling and machine.bandwidth(gpus) >= wanted.floor)
+    if len(gpus) < 2:
+        return True
+    together = machine.on_one_numa_node(gpus) or not wanted.one_numa
+    return together and machine.worst(gpus) <= wanted.ceiling and machine.bandwidth(gpus) >= wanted.floor
 
 
 # --- against the oracle ---------------------------------------------------------------------------------------------
@@ -82,7 +85,12 @@ def kubelet_order(parts: list[Part]) -> tuple[Part, ...]:
 
 
 part_lists = st.lists(st.builds(Part, st.sampled_from([APP, APP, SIDECAR, INIT]), st.integers(1, 4)), min_size=1, max_size=4).map(kubelet_order)
-limits = {"floor": st.sampled_from([0.0, 0.0, 12.0, 25.0, 50.0, 100.0, 150.0]), "ceiling": st.sampled_from(Distance), "careful": st.booleans()}
+limits = {
+    "one_numa": st.booleans(),
+    "floor": st.sampled_from([0.0, 0.0, 12.0, 25.0, 50.0, 100.0, 150.0]),
+    "ceiling": st.sampled_from(Distance),
+    "careful": st.booleans(),
+}
 
 
 @settings(deadline=None, max_examples=250)

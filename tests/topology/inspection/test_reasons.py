@@ -29,7 +29,15 @@ def why(machine: Shown, *positions: int) -> str:
         pytest.param(DGX1V, (0, 3), "2 NVLinks of 25 GB/s", id="an NVLink pair"),
         pytest.param(DGX1V, (0, 1), "1 NVLink of 25 GB/s", id="a single NVLink"),
         pytest.param(DGX1V, (0, 7), "no NVLink: over PCIe, SYS", id="a pair without NVLink"),
-        pytest.param(DGX1V, (0, 1, 2, 3), "NVLink ring, both ways; slowest GPU0-GPU1 NV1", id="a quad of a cube mesh"),
+        pytest.param(DGX1V, (0, 1, 2, 3), "2 rings over NVLink, both ways; the 4 NVLinks of GPU0 are full", id="a quad of a cube mesh"),
+        pytest.param(DGX1V, (0, 1, 2), "NVLink ring, both ways; slowest GPU0-GPU1 NV1", id="a triangle of a cube mesh"),
+        pytest.param(DGX1V, tuple(range(8)), "3 rings over NVLink, both ways; the 6 NVLinks of GPU0 are full", id="a whole cube mesh"),
+        pytest.param(
+            DGX1V,
+            (0, 1, 2, 4, 5, 6),
+            "2 rings over NVLink, both ways; the 4 NVLinks of GPU0 are full",
+            id="six of a cube mesh",
+        ),
         pytest.param(DGX1V, (0, 1, 6), "no NVLink ring: PCIe, slowest GPU0-GPU6 SYS", id="three that no ring joins"),
         pytest.param(DELOS_4, (0, 1, 2, 3), "NVLink ring, both ways; slowest GPU1-GPU3 NV1", id="a ring with a weak side"),
         pytest.param(HGX_H100_8, (0, 1), "18 NVLinks of 25 GB/s through NVSwitch", id="a pair behind NVSwitch"),
@@ -41,6 +49,38 @@ def why(machine: Shown, *positions: int) -> str:
 )
 def test_the_words_name_the_way_and_the_slowest_hop(machine: Machine, positions: tuple[int, ...], words: str) -> None:
     assert why(shown(machine), *positions) == words
+
+
+def test_links_between_two_groups_that_are_full_are_named() -> None:
+    rows = [
+        "X NV2 NV2 NV1 SYS SYS",
+        "NV2 X NV2 SYS NV1 SYS",
+        "NV2 NV2 X SYS SYS NV1",
+        "NV1 SYS SYS X NV2 NV2",
+        "SYS NV1 SYS NV2 X NV2",
+        "SYS SYS NV1 NV2 NV2 X",
+    ]
+    machine = machine_of(matrix_of(*rows), Inventory(tuple(Gpu(index=i, model="Tesla V100-SXM2-32GB") for i in range(6))))
+    assert why(machine, *range(6)) == "1.5 rings over NVLink, both ways; the 3 NVLinks from GPU0, GPU1, GPU2 to the others are full"
+
+
+def test_links_of_two_generations_are_not_counted_as_one() -> None:
+    inventory = Inventory(tuple(Gpu(index=i, model="NVIDIA A100-SXM4-40GB" if i else "NVIDIA RTX A6000") for i in range(4)))
+    machine = machine_of(matrix_of("X NV1 NV1 NV1", "NV1 X NV1 NV1", "NV1 NV1 X NV1", "NV1 NV1 NV1 X"), inventory)
+    assert why(machine, 0, 1, 2, 3) == "several rings over NVLink, both ways; the 3 NVLinks of GPU0 are full"
+
+
+@given(irregular_machines())
+def test_no_group_of_gpus_has_links_too_few_for_what_its_set_gets_over_nvlink(machine: Machine) -> None:
+    """The argument behind the words: rings never carry more than the links between some of the GPUs and the others."""
+    found = shown(machine)
+    hops = found.links.nvlinks * found.links.nvlink_gb_per_s
+    assert found.sets is not None
+    for size in range(3, machine.size + 1):
+        for positions in combinations(range(machine.size), size):
+            gb_per_s = float(found.sets.bandwidth[sum(1 << at for at in positions)])
+            if "over NVLink" in why(found, *positions):
+                assert all(hops[one, list(positions)].sum() >= gb_per_s - 1e-6 for one in positions)
 
 
 def test_a_gpu_that_lost_links_to_its_nvswitch_is_named() -> None:

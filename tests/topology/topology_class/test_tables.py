@@ -441,3 +441,68 @@ def test_nodes_that_differ_in_what_counts_have_different_classes(matrix: LinkMat
 def test_the_key_is_short_and_of_the_hardware_alone():
     assert class_of(DGX1V).key == class_of(replace(DGX1V, name="another")).key
     assert len(class_of(DGX1V).key) == 16
+
+
+# --- NUMA nodes and NICs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numa", "codes", "groups"),
+    [
+        pytest.param(("0", "0", "1", "1"), "NODE", {0b0011, 0b1100}, id="two nodes"),
+        pytest.param(("0", "0", "N/A", "N/A"), "NODE", {0b0011, 0b0100, 0b1000}, id="GPUs of which nothing is told are together with none"),
+        pytest.param(("0", "0", "0-1", "0-1"), "NODE", {0b0011, 0b0100, 0b1000}, id="a range is no node"),
+        pytest.param(("0-1",) * 4, "NODE", {0b1111}, id="one range for all is one node"),
+        pytest.param(("0-1",) * 4, "SYS", {1, 2, 4, 8}, id="unless a link leads to another node"),
+        pytest.param(("N/A",) * 4, "PHB", {0b1111}, id="a machine that tells nothing is one node"),
+        pytest.param(("N/A",) * 4, "SYS", {1, 2, 4, 8}, id="but not with a link between nodes"),
+        pytest.param(("1",) * 4, "SYS", {0b1111}, id="a number is believed"),
+    ],
+)
+def test_gpus_are_on_one_numa_node_only_where_that_is_known(numa: tuple[str, ...], codes: str, groups: set[int]) -> None:
+    kind = topology_class(matrix_of(*uniform(4, codes), numa=numa))
+    assert set(kind.numa_groups()) == groups
+    together = [mask for mask in range(16) if kind.on_one_numa_node[mask]]
+    assert together == [mask for mask in range(16) if mask == 0 or any(mask & ~group == 0 for group in groups)]
+
+
+@pytest.mark.parametrize(
+    ("farthest", "mask"),
+    [
+        pytest.param(Distance.PIX, 0b001, id="behind the same switch"),
+        pytest.param(Distance.PHB, 0b001, id="a cell that was not printed is no NIC"),
+        pytest.param(Distance.SYS, 0b011, id="any NIC"),
+    ],
+)
+def test_the_gpus_with_a_near_nic(farthest: Distance, mask: int) -> None:
+    bare = matrix_of(*uniform(3, "SYS"))
+    cells = tuple(tuple(LinkCode(code) if code else None for code in row) for row in (("SYS", "PIX"), ("SYS", "SYS"), (None, None)))
+    kind = topology_class(replace(bare, nics=(NicColumn("NIC0"), NicColumn("NIC1")), nic_cells=cells))
+    assert kind.nic_mask(farthest) == mask
+    assert topology_class(bare).nic_mask(farthest) == 0
+
+
+@pytest.mark.parametrize("machine", SMALL_MACHINES, ids=lambda machine: machine.name)
+def test_the_best_set_on_one_numa_node_equals_brute_force(machine: Machine) -> None:
+    kind, oracle = topology_class(machine.matrix, machine.inventory), oracle_of(machine)
+    for size in (1, 2, 3, 4):
+        sets = [found for found in oracle.subsets(oracle.everything, size) if oracle.on_one_numa_node(found)]
+        expected = max((oracle.bandwidth(found) for found in sets), default=-1.0)
+        assert kind.best_bandwidths(size, one_numa=True)[machine.everything] == pytest.approx(expected)
+        best = kind.best_set(machine.everything, size, one_numa=True)
+        assert (best is None) == (not sets)
+        assert {bits(found) for found in sets} == set(kind.sets(machine.everything, size, one_numa=True).tolist())
+
+
+# --- other weights --------------------------------------------------------------------------------------------------
+
+
+def test_other_weights_share_the_tables_and_choose_other_sets() -> None:
+    """A single GPU from four bridges of which one is broken: whoever asks for quads only does not mind which pair goes."""
+    kind = topology_class(DGX1V.matrix, DGX1V.inventory)
+    pairs = kind.under({2: 1.0})
+    assert pairs.bandwidth is kind.bandwidth
+    assert pairs.worth.tolist() == kind.worth_of_remainders({2: 1.0}).tolist()
+    assert kind.worth.tolist() == kind.worth_of_remainders().tolist(), "the class itself stays as it is"
+    changed = [mask for mask in range(1, 256) if pairs.best_set(mask, 1) != kind.best_set(mask, 1)]
+    assert changed, "some remainder is worth more to pairs than to the mixture"

@@ -1,0 +1,148 @@
+"""The histogram of demands: it starts from the seed, follows what is asked, fades, moves in steps, and can be held still."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.workload import MOST_GPUS, STEP, STEP_EVERY_S, Workload, read_weights
+from tests.builders import Clock, cluster, extender_on, pod
+from topology.errors import InputError
+from topology.topology_class import SEED_WEIGHTS
+
+HALF_LIFE_S = 3600.0
+
+
+def workload() -> tuple[Workload, Clock]:
+    clock = Clock()
+    return Workload(HALF_LIFE_S, clock), clock
+
+
+def placed(histogram: Workload, clock: Clock, size: int, times: int) -> None:
+    """Note that many pods of one container, far enough apart for every step."""
+    for _ in range(times):
+        clock.now += STEP_EVERY_S
+        histogram.note([size])
+
+
+def test_before_any_pod_the_seed_counts():
+    histogram, _ = workload()
+    assert histogram.weights == SEED_WEIGHTS
+    assert not histogram.state().seen
+
+
+def test_what_is_asked_for_comes_to_weigh_more():
+    histogram, clock = workload()
+    placed(histogram, clock, 8, 100)
+    assert histogram.weights[8] > 0.6
+    assert sum(histogram.weights.values()) == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_few_odd_pods_change_nothing():
+    histogram, clock = workload()
+    placed(histogram, clock, 7, 2)
+    assert histogram.weights is SEED_WEIGHTS
+
+
+def test_every_container_counts_and_sizes_that_no_node_has_do_not():
+    histogram, _ = workload()
+    histogram.note([2, 2, 1, MOST_GPUS + 1, 0])
+    assert histogram.state().seen == {1: 1.0, 2: 2.0}
+
+
+def test_counts_halve_with_time_and_the_seed_comes_back():
+    histogram, clock = workload()
+    placed(histogram, clock, 8, 100)
+    before = histogram.state().seen[8]
+    clock.now += HALF_LIFE_S
+    assert histogram.state().seen[8] == pytest.approx(before / 2)
+    clock.now += 30 * HALF_LIFE_S
+    histogram.note([2])
+    assert histogram.state().seen == {2: 1.0}, "what has faded away is forgotten"
+    assert histogram.weights[8] == pytest.approx(SEED_WEIGHTS[8], abs=STEP)
+
+
+def test_a_burst_is_one_step():
+    histogram, clock = workload()
+    clock.now += STEP_EVERY_S
+    moved = [histogram.note([4]) for _ in range(500)]
+    assert sum(moved) == 1
+    clock.now += STEP_EVERY_S
+    assert histogram.note([4]), "what came meanwhile counts at the next"
+
+
+def test_between_steps_the_weights_are_one_object():
+    histogram, clock = workload()
+    placed(histogram, clock, 8, 20)
+    before, version = histogram.weights, histogram.state().version
+    histogram.note([1])
+    assert histogram.weights is before
+    assert histogram.state().version == version
+
+
+def test_fixed_weights_stay_whatever_is_asked_until_the_reset():
+    histogram, clock = workload()
+    histogram.fix({2: 1.0, 4: 3.0})
+    assert (histogram.weights, histogram.state().fixed) == ({2: 0.25, 4: 0.75}, True)
+    placed(histogram, clock, 8, 100)
+    assert histogram.weights == {2: 0.25, 4: 0.75}
+    histogram.reset()
+    assert (histogram.weights, histogram.state().fixed) == (SEED_WEIGHTS, False)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e5), st.lists(st.integers(0, 20), max_size=3)), max_size=30))
+def test_the_same_pods_at_the_same_times_give_the_same_weights_and_shares_stay_shares(pods: list[tuple[float, list[int]]]):
+    weights = []
+    for _ in range(2):
+        histogram, clock = workload()
+        for wait, sizes in pods:
+            clock.now += wait
+            histogram.note(sizes)
+        weights.append(dict(histogram.weights))
+    assert weights[0] == weights[1]
+    assert all(1 <= size <= MOST_GPUS and 0 < share <= 1 for size, share in weights[0].items())
+    assert sum(weights[0].values()) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param([], id="no object"),
+        pytest.param({}, id="without weights"),
+        pytest.param({"weights": {}}, id="empty"),
+        pytest.param({"weights": {"0": 1}}, id="size of nothing"),
+        pytest.param({"weights": {"17": 1}}, id="larger than any node"),
+        pytest.param({"weights": {"two": 1}}, id="size in words"),
+        pytest.param({"weights": {"²": 1}}, id="a digit that is none"),
+        pytest.param({"weights": {"2": -1}}, id="below nothing"),
+        pytest.param({"weights": {"2": 0}}, id="nothing at all"),
+        pytest.param({"weights": {"2": "1"}}, id="share in quotes"),
+        pytest.param({"weights": {"2": True}}, id="no number"),
+        pytest.param({"weights": {"2": 1e300}}, id="beyond all measure"),
+    ],
+)
+def test_weights_that_cannot_be_are_refused_with_the_accepted_form_and_change_nothing(body: object):
+    histogram, _ = workload()
+    with pytest.raises(InputError, match=r"accepted: .*sizes 1 to 16"):
+        histogram.fix(read_weights(body))
+    assert histogram.weights is SEED_WEIGHTS
+
+
+async def test_pods_count_when_they_are_bound_and_only_once():
+    extender = extender_on(cluster().dgx1v("a"))
+    asked = pod().gpus(2, "a").gpus(1, "b")
+    await extender.place(asked, "a")
+    assert await extender.bind(asked, "a") == ""
+    assert extender.verbs.workload.state().seen == {1: 1.0, 2: 1.0}
+
+
+async def test_the_choice_of_a_set_follows_what_the_cluster_is_asked_for():
+    """Where two sets are equally fast, the one that breaks nothing that is asked for: the histogram decides what that is."""
+    extender = extender_on(cluster().bridges("a"))
+    notebook = pod("notebook").gpus(1)
+    before = extender.verbs.evaluate(notebook.build())
+    extender.verbs.fix_workload({8: 1.0})
+    after = extender.verbs.evaluate(notebook.build())
+    assert (before.weights, after.weights) == (SEED_WEIGHTS, {8: 1.0})
+    assert extender.verbs.placement.weighed(extender.cluster.view().classes[0]).weights == {8: 1.0}
+    extender.verbs.fix_workload(None)
+    assert extender.verbs.evaluate(notebook.build()).weights == SEED_WEIGHTS
