@@ -23,15 +23,15 @@ def test_explain_tells_where_a_pod_went_with_scores_and_why_another_waits(cluste
     cluster.wait_bound("pair")
     lines = explain(extender, "default/pair").stdout.splitlines()
     assert lines[0] == "default/pair: bound to bridges, GPUs 0,2, 300 GB/s over NV12"
-    assert lines[1] == "  bridges: score 10, GPUs 0,2 of 8 free, pair of 300 GB/s over NV12, leaves GPUs 1,3-7"
+    assert lines[1] == "  bridges: score 10, GPUs 0,2 of 8 free, pair of 300 GB/s over NV12, leaves GPUs 1,3-7, of them 1,3-5 whole"
     assert {line.split(":")[0].strip() for line in lines[2:]} == {"dgx1v", "pcie"}
 
-    cluster.make_pod(pod("fast").gpus(4).min_bandwidth(100))
-    cluster.wait_event("min-bandwidth 100 asked", "fast", reason="FailedScheduling")
+    cluster.make_pod(pod("fast").gpus(4).min_bandwidth(200))
+    cluster.wait_event("min-bandwidth 200 asked", "fast", reason="FailedScheduling")
     told = explain(extender, "default/fast").stdout
     assert "default/fast: fits on none of 3 nodes" in told
     assert "bridges: 6 of 8 GPUs free, best set of 4" in told
-    assert "100 asked" in told
+    assert "200 asked" in told
 
 
 def test_explain_evaluates_anew_what_a_restarted_extender_has_not_decided(cluster: LiveCluster, extender: RunningExtender) -> None:

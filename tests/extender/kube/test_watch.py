@@ -288,7 +288,9 @@ async def test_a_fresh_list_does_not_wait_for_the_end_of_a_watch_or_of_a_pause(
     await running.watching()
     running.clock.now += 1
     await running.reflector.list_afresh()
-    assert running.lists() == 2
+    await running.watching()
+    await asyncio.sleep(0.05)
+    assert running.lists() == 2, "asked for once, listed once"
     monkeypatch.setattr(module, "BACKOFF_S", (60.0, 60.0))
     down = server.fault("GET", PODS, 500)
     server.cut_watches()
