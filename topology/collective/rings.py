@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from topology.errors import InternalError
 
@@ -50,6 +49,8 @@ def packed_rate(hop: NDArray[np.float64]) -> float:
     uses = _cycles(hop > 0)
     if not len(uses):
         return 0.0
+    from scipy.optimize import linprog  # half a second of import that most machines never need
+
     solved = linprog(-np.ones(len(uses)), A_ub=uses.T, b_ub=pairs, method="highs")
     if not solved.success or solved.fun is None:
         raise InternalError(f"packing rings into {size} GPUs failed: {solved.message}")
