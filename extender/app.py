@@ -120,6 +120,10 @@ class _Calls:
         async def endpoint(request: Request) -> Response:
             started = time.perf_counter()
             response, outcome = await self._answered(verb, answer, request)
+            if verb == "bind" and outcome == "answered":
+                # Binds overlap, so each would leave kube-scheduler one more idle connection. Should this process be stopped in mid-air, a call on any of
+                # them would wait for the whole httpTimeout, one after the other, long after another replica leads.
+                response.headers["Connection"] = "close"
             seconds.observe(time.perf_counter() - started)
             self._metrics.calls.labels(verb, outcome).inc()
             return response

@@ -23,6 +23,7 @@ _log = structlog.get_logger()
 JsonObject = dict[str, Any]
 
 RENEW_EVERY_S: Final = 2.0
+_JUST_AFTER_S: Final = 0.05
 MARGIN_S: Final = 2.0  # a POST must have ended this long before the lease can be taken
 _LABEL_AGAIN_S: Final = 10.0
 LEADER_LABEL: Final = "linkwise.dev/leader"
@@ -57,6 +58,7 @@ class Leadership:
         self._preparing: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()  # prepared: no need to wait for the next round
         self._seen: tuple[str, float] | None = None  # the Lease's resourceVersion (empty: deleted), and since when it has been that
+        self._lasts_s = float(lease.duration_s)  # of the Lease as it was last seen
         self._patience_s = lease.duration_s / 3  # of one request: a single one that hangs must not cost the Lease
         self._labelled: bool | None = None
         self._labelled_at = 0.0
@@ -83,7 +85,7 @@ class Leadership:
                 started = self._clock()
                 await self._round()
                 self.looked.set()
-                await self._rest(max(0.1, RENEW_EVERY_S - (self._clock() - started)))
+                await self._rest(max(0.1, min(RENEW_EVERY_S - (self._clock() - started), self._runs_out_in_s())))
         finally:
             self._drop_preparation()
 
@@ -189,7 +191,15 @@ class Leadership:
         spec = {} if current is None else current["spec"]
         if current is not None and not spec.get("holderIdentity"):
             return True
-        return self._clock() - self._seen[1] > float(spec.get("leaseDurationSeconds") or self._lease.duration_s)
+        self._lasts_s = float(spec.get("leaseDurationSeconds") or self._lease.duration_s)
+        return self._clock() - self._seen[1] > self._lasts_s
+
+    def _runs_out_in_s(self) -> float:
+        """Return when it is time to look whether another replica's Lease has run out: not a whole round later than it could be taken."""
+        if self._holds or self._seen is None:
+            return RENEW_EVERY_S
+        left = self._seen[1] + self._lasts_s - self._clock()
+        return left + _JUST_AFTER_S if left > 0 else RENEW_EVERY_S
 
     async def _write(self, method: str, path: str, value: JsonObject, before: float) -> None:
         try:

@@ -58,7 +58,7 @@ def settle(cluster: LiveCluster, extender: RunningExtender) -> None:
 @pytest.mark.parametrize(
     ("fault", "lag_s"),
     [
-        pytest.param(lambda way: way.drop("POST", BINDING, times=2), 0, id="lost on its way, twice"),
+        pytest.param(lambda way: way.drop("POST", BINDING, times=1), 0, id="lost on its way"),
         pytest.param(lambda way: way.cut_after_send("POST", BINDING, times=1), 0, id="taken, and the answer is lost"),
         pytest.param(lambda way: way.cut_after_send("POST", BINDING, times=1), 2, id="taken, the answer is lost, and the pod watch lags"),
         pytest.param(lambda way: way.answer_after_send(500, "POST", BINDING, times=1), 0, id="an error after the deed"),

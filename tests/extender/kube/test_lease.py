@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.kube.client import KubeClient
-from extender.kube.lease import LEADER_LABEL, MARGIN_S, Leadership, LeaseName
+from extender.kube.lease import LEADER_LABEL, MARGIN_S, RENEW_EVERY_S, Leadership, LeaseName
 from tests.builders import Clock
 from tests.local_api_server import Fault, LocalApiServer, Rule, client_of, running, until
 
@@ -107,6 +107,18 @@ async def test_another_takes_over_when_the_lease_has_stood_still_for_its_duratio
     clock.now += 0.1
     assert await b.round()
     assert b.lists == 1
+
+
+async def test_the_one_that_waits_looks_again_just_when_the_lease_may_have_run_out(clock: Clock, replicas: tuple[Replica, Replica]) -> None:
+    a, b = replicas
+    await a.round()
+    await b.round()
+    assert a.leadership._runs_out_in_s() == RENEW_EVERY_S, "it leads"
+    clock.now += 11.5
+    await b.round()
+    assert 0.5 < b.leadership._runs_out_in_s() < 0.6
+    clock.now += 0.6
+    assert await b.round()
 
 
 async def test_the_duration_counts_from_when_one_saw_it_stand_still_not_from_the_holders_clock(
