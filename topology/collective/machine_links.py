@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topology.inventory import Gpu, Inventory
-from topology.links import LOWEST_PCIE, PCIE_LANE_GB_PER_S, Distance, gpu_model, nvlink_capacity, nvlink_rate, pcie_rate
+from topology.links import LOWEST_PCIE, PCIE_LANE_GB_PER_S, PCIE_PATH_SHARE, Distance, gpu_model, nvlink_capacity, nvlink_rate
 from topology.matrix import GpuRow, LinkMatrix
 
 
@@ -30,6 +30,7 @@ class MachineLinks:
     distance: NDArray[np.int8]  # (n, n) Distance of the code
     pcie_distance: NDArray[np.int8]  # (n, n) Distance of the PCIe path, also where NVLinks hide it
     pcie_gb_per_s: NDArray[np.float64]  # (n, n) GB/s of the PCIe path, one direction
+    slot_gb_per_s: NDArray[np.float64]  # (n,) GB/s of the GPU's PCIe slot, line rate, one direction
     assumptions: tuple[str, ...]
 
     @property
@@ -78,10 +79,11 @@ def machine_links(matrix: LinkMatrix, inventory: Inventory | None = None) -> Mac
     nvswitch = _behind_nvswitch(nvlinks, joined, gpus)
     nvlink_rates = _nvlink_rates(nvlinks, joined, nvswitch, gpus, notes)
     pcie_distance = _pcie_distances(distance, [numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True)], notes)
-    pcie_rates = _pcie_rates(pcie_distance, gpus, notes)
-    for array in (nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_rates):
+    slots = _slot_rates(gpus, notes)
+    pcie_rates = _pcie_rates(pcie_distance, slots)
+    for array in (nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_rates, slots):
         array.setflags(write=False)
-    return MachineLinks(nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_rates, tuple(dict.fromkeys(notes)))
+    return MachineLinks(nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_rates, slots, tuple(dict.fromkeys(notes)))
 
 
 def _unprinted(matrix: LinkMatrix) -> list[str]:
@@ -170,8 +172,8 @@ def _pcie_distances(distance: NDArray[np.int8], numa: Sequence[int | str | None]
     return path
 
 
-def _pcie_rates(pcie_distance: NDArray[np.int8], gpus: Sequence[Gpu], notes: list[str]) -> NDArray[np.float64]:
-    """(n, n) GB/s of the PCIe path of every pair, by the slower of both slots."""
+def _slot_rates(gpus: Sequence[Gpu], notes: list[str]) -> NDArray[np.float64]:
+    """(n,) GB/s of every GPU's PCIe slot, line rate."""
     slots = [slot_of(gpu) for gpu in gpus]
     if len(gpus) > 1:
         assumed: dict[tuple[int, int], list[str]] = {}
@@ -179,12 +181,14 @@ def _pcie_rates(pcie_distance: NDArray[np.int8], gpus: Sequence[Gpu], notes: lis
             if gpu.pcie_generation not in PCIE_LANE_GB_PER_S or not gpu.pcie_width:
                 assumed.setdefault(slot, []).append(f"GPU{gpu.index}")
         notes += [f"The PCIe slot of {_listed(who)} was not told: generation {slot[0]} x{slot[1]} is assumed." for slot, who in assumed.items()]
-    rates = np.zeros(pcie_distance.shape)
-    for i, slot in enumerate(slots):
-        for j in range(i):
-            path = Distance(pcie_distance[i, j])
-            rates[i, j] = rates[j, i] = min(pcie_rate(path, *slot).gb_per_s, pcie_rate(path, *slots[j]).gb_per_s)
-    return rates
+    return np.array([PCIE_LANE_GB_PER_S[generation] * width for generation, width in slots], dtype=np.float64)
+
+
+def _pcie_rates(pcie_distance: NDArray[np.int8], slots: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, n) GB/s of the PCIe path of every pair: what its length leaves of the slower of both slots."""
+    shares = np.zeros(1 + max(PCIE_PATH_SHARE))
+    shares[list(PCIE_PATH_SHARE)] = [path.share for path in PCIE_PATH_SHARE.values()]
+    return np.asarray(shares[pcie_distance] * np.minimum(slots[:, None], slots[None, :]))
 
 
 def slot_of(gpu: Gpu) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """`set_bandwidths`: GB/s of every set of GPUs of a machine, from the numbers of `machine_links`.
 
 Called by `topology_class`, which keeps the figures as tables. Two GPUs get the better of their NVLinks and their PCIe path. Three or more form rings: as many at
-once as their NVLinks carry (`rings`), or, where they have no NVLink ring, one over PCIe whose slowest hop decides.
+once as their NVLinks carry (`rings`), or, where they have no NVLink ring, one over PCIe whose slowest hop decides (`pcie`).
 
 Sets are looked at all together: which have a ring, and how fast their best single one is, comes from one recurrence over all of them; only those that have one and
 are irregular cost a linear program. NVSwitch has a closed form: all links of one GPU, for every set.
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topology.collective.machine_links import MachineLinks
+from topology.collective.pcie import pcie_rings, pcie_tree
 from topology.collective.rings import EXACT_UP_TO, packed_rate
 from topology.errors import TopologyError
 
@@ -37,12 +38,17 @@ def set_bandwidths(links: MachineLinks) -> NDArray[np.float64]:
     nvlink_hop = links.nvlinks * links.nvlink_gb_per_s
     # A cycle of NVLinks is two directed rings, one each way round. Behind NVSwitch a cell shows all links of the GPU, which both rings share.
     behind_switch = links.nvswitch[:, None] & links.nvswitch[None, :]
-    table = np.maximum(
-        _packed(_best_rings(np.where(behind_switch, 1.0, 2.0) * nvlink_hop), nvlink_hop, links.nvswitch), _best_rings(links.pcie_gb_per_s)
-    )
+    table = np.maximum(_packed(_best_rings(np.where(behind_switch, 1.0, 2.0) * nvlink_hop), nvlink_hop, links.nvswitch), _over_pcie(links))
     i, j = np.triu_indices(links.size, 1)
     table[(1 << i) | (1 << j)] = np.maximum(nvlink_hop, links.pcie_gb_per_s)[i, j]
     return table
+
+
+def _over_pcie(links: MachineLinks) -> NDArray[np.float64]:
+    """Rate of the best ring over PCIe of every set, shape (2**n,)."""
+    tree = pcie_tree(links.pcie_distance)
+    # Without a hierarchy (a driver's mistake, or paths that lead through the host for want of peer access) every hop is as fast as it is printed.
+    return _best_rings(links.pcie_gb_per_s) if tree is None else pcie_rings(tree, links.slot_gb_per_s)
 
 
 def _packed(single: NDArray[np.float64], hop: NDArray[np.float64], nvswitch: NDArray[np.bool_]) -> NDArray[np.float64]:
