@@ -85,6 +85,7 @@ def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings,
     ):
         app.add_route(f"/{verb}", call.endpoint(verb, answer), methods=["POST"])
     _add_read_api(app, verbs, binder)
+    _add_workload(app, verbs, gate)
     _add_probes(app, verbs, metrics, gate)
     return app
 
@@ -215,23 +216,6 @@ def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder) -> None:
     async def node(name: str) -> Response:
         return _found(read_api.node(verbs.cluster, name), f"no node {name} with a GPUTopology is known")
 
-    @app.get("/api/v1/workload")
-    async def workload() -> Response:
-        return _json(orjson.dumps(read_api.workload(verbs)))
-
-    @app.put("/api/v1/workload")
-    async def fix_workload(request: Request) -> Response:
-        try:
-            verbs.fix_workload(read_weights(await _json_of(request)))
-        except InputError as error:
-            return _json(error_answer(str(error)), status=400)
-        return _json(orjson.dumps(read_api.workload(verbs)))
-
-    @app.delete("/api/v1/workload")
-    async def reset_workload() -> Response:
-        verbs.fix_workload(None)
-        return _json(orjson.dumps(read_api.workload(verbs)))
-
     @app.get("/api/v1/pods/{namespace}/{name}/decision")
     async def decision(namespace: str, name: str) -> Response:
         try:
@@ -239,6 +223,39 @@ def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder) -> None:
         except ApiServerError as error:
             return _json(error_answer(str(error)), status=503)
         return _found(found, f"no decision about pod {namespace}/{name} is kept, and no such pod is known")
+
+
+def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
+    """Add the histogram of demands: what it weighs now, and the setting of it by hand, which only the replica takes that decides."""
+
+    def now() -> Response:
+        return _json(orjson.dumps(read_api.workload(verbs)))
+
+    def refused() -> Response | None:
+        closed = gate.closed()
+        return None if closed is None else _json(error_answer(closed.sentence), status=503)
+
+    @app.get("/api/v1/workload")
+    async def workload() -> Response:
+        return now()
+
+    @app.put("/api/v1/workload")
+    async def fix_workload(request: Request) -> Response:
+        try:
+            weights = read_weights(await _json_of(request))
+            if (answer := refused()) is not None:
+                return answer
+            verbs.fix_workload(weights)
+        except InputError as error:
+            return _json(error_answer(str(error)), status=400)
+        return now()
+
+    @app.delete("/api/v1/workload")
+    async def reset_workload() -> Response:
+        if (answer := refused()) is not None:
+            return answer
+        verbs.fix_workload(None)
+        return now()
 
 
 async def _json_of(request: Request) -> object:
@@ -292,4 +309,5 @@ def embedded(snapshot: Snapshot, settings: Settings, bindings_file: Path | None 
     problems = source.feed()
     metrics = Metrics()
     verbs = Verbs(cluster, source, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)))
+    verbs.follow_demands(at_once=True)
     return make_app(verbs, source, metrics, settings), source, problems

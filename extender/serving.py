@@ -120,7 +120,9 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         async def list_afresh() -> None:
             """See everything as it is now."""
             await asyncio.gather(*(reflector.list_afresh() for reflector in reflectors))
-            rounds.close_stale()  # not only in the next round: what is listed may be old already, and calls are answered from now on
+            # Not only in the next round: what is listed may be old already, and calls are answered from now on.
+            rounds.close_stale()
+            verbs.follow_demands(at_once=True)
 
         leadership = Leadership(client, lease_name(settings), list_afresh, time.monotonic)
         events = KubeEvents(client, "linkwise", lambda: leadership.leads)
@@ -211,6 +213,7 @@ class _Rounds:
                 self._stale_at = now
                 self.close_stale()
             self._verbs.report_edits()
+            self._verbs.follow_demands()
             await self._wake(now)
 
     def close_stale(self) -> None:

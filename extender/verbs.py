@@ -225,8 +225,7 @@ class Verbs:
         self._tell_placement(call, outcome, bound)
         if outcome.verdict is not None:
             self._metrics.bindings.labels(outcome.verdict.value).inc()
-        if outcome.plan is not None and outcome.verdict is BindVerdict.BOUND and self.workload.note(part.gpus for part in demand.shape.parts):
-            self.placement.reweigh(self.workload.weights)
+        self.follow_demands()
         promised = self._scored.pop(call.uid, None)
         if promised is not None and outcome.plan is not None and outcome.verdict is BindVerdict.BOUND and outcome.plan.bandwidth < promised:
             self._metrics.worse_sets.inc()
@@ -249,6 +248,14 @@ class Verbs:
         return read_demand(pod, self._settings.whole_gpu_resource)
 
     # --- workload ---------------------------------------------------------------------------------------------------
+
+    def follow_demands(self, *, at_once: bool = False) -> None:
+        """Count the pods that were bound since the last time, by us or anybody, and weigh remainders by what is asked for now."""
+        now = self._clocks.now()
+        for pod in self.cluster.take_arrived():
+            self.workload.note(pod.set_sizes, 0.0 if pod.created is None else (now - pod.created).total_seconds())
+        if self.workload.follow(at_once=at_once):
+            self.placement.reweigh(self.workload.weights)
 
     def fix_workload(self, weights: Weights | None) -> None:
         """Weigh demands as told from now on; None: as they come, from the seed on. Raises InputError."""

@@ -1,9 +1,9 @@
 """What the cluster is asked for: how often pods want sets of one, two, four GPUs. It weighs what a free remainder is worth.
 
-`verbs` notes every pod that it has bound; `placement` gets the weights when they have moved. Counts halve with time (`workload_half_life_s`), and start from
+`verbs` notes every bound pod once, whoever bound it; `placement` gets the weights when they have moved. Counts halve with time (`workload_half_life_s`), and start from
 `SEED_WEIGHTS` as if `SEED_PODS` had been seen: a few odd pods change nothing, a day of others does. An administrator may fix the weights (`PUT
 /api/v1/workload`); counting goes on beside that. Weights move in steps, since every step costs the choices that were kept; between two of them the same
-state and the same call have the same answer. Nothing is stored: a new process starts from the seed again.
+state and the same call have the same answer. Nothing is stored: a new process counts the pods that it finds bound, faded by their age.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -56,13 +56,25 @@ class Workload:
         self._fade()
         return WorkloadState(self._weights, self._fixed, MappingProxyType(dict(sorted(self._seen.items()))), self._version)
 
-    def note(self, sizes: Iterable[int]) -> bool:
-        """Count the sets of a pod that was placed, one a GPU container; tells whether the weights moved."""
+    def note(self, sizes: Iterable[int], age_s: float = 0.0) -> None:
+        """Count the sets of a pod that was placed so many seconds ago, one a GPU container."""
         self._fade()
+        counts = 0.5 ** (max(age_s, 0.0) / self._half_life_s)
         for size in sizes:
             if 1 <= size <= MOST_GPUS:
-                self._seen[size] = self._seen.get(size, 0.0) + 1.0
-        return self._step()
+                self._seen[size] = self._seen.get(size, 0.0) + counts
+
+    def follow(self, *, at_once: bool = False) -> bool:
+        """Let the weights follow the counts where it is time, or ``at_once``; tells whether they moved."""
+        self._fade()
+        if self._fixed or not (at_once or self._clock() - self._stepped_at >= STEP_EVERY_S):
+            return False
+        sizes = SEED_WEIGHTS.keys() | self._seen.keys()
+        shares = _shares({size: SEED_PODS * SEED_WEIGHTS.get(size, 0.0) + self._seen.get(size, 0.0) for size in sizes})
+        if all(abs(shares.get(size, 0.0) - self._weights.get(size, 0.0)) < STEP for size in shares.keys() | self._weights.keys()):
+            return False
+        self._adopt(shares)
+        return True
 
     def fix(self, weights: Weights) -> None:
         """Let these weights count, whatever is asked for; raises InputError where they are none."""
@@ -84,16 +96,6 @@ class Workload:
         kept = 0.5 ** ((now - self._faded_at) / self._half_life_s)
         self._faded_at = now
         self._seen = {size: count * kept for size, count in self._seen.items() if count * kept > 1e-3}
-
-    def _step(self) -> bool:
-        if self._fixed or self._clock() - self._stepped_at < STEP_EVERY_S:
-            return False
-        sizes = SEED_WEIGHTS.keys() | self._seen.keys()
-        shares = _shares({size: SEED_PODS * SEED_WEIGHTS.get(size, 0.0) + self._seen.get(size, 0.0) for size in sizes})
-        if all(abs(shares.get(size, 0.0) - self._weights.get(size, 0.0)) < STEP for size in shares.keys() | self._weights.keys()):
-            return False
-        self._adopt(shares)
-        return True
 
     def _adopt(self, weights: Weights) -> None:
         self._weights = MappingProxyType(dict(weights))

@@ -36,6 +36,7 @@ class PodBuilder:
     node: str | None = None
     phase: str = "Pending"
     deleting: bool = False
+    created_at: datetime | None = None
 
     @property
     def uid(self) -> str:
@@ -76,8 +77,13 @@ class PodBuilder:
     def terminating(self) -> "PodBuilder":
         return replace(self, deleting=True)
 
+    def created(self, at: datetime) -> "PodBuilder":
+        return replace(self, created_at=at)
+
     def build(self) -> JsonObject:
         metadata: JsonObject = {"namespace": self.namespace, "name": self.name, "uid": self.uid, "annotations": dict(self.annotations)}
+        if self.created_at is not None:
+            metadata["creationTimestamp"] = self.created_at.isoformat()
         if self.deleting:
             metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         spec: JsonObject = {"containers": list(deepcopy(self.containers)), "initContainers": list(deepcopy(self.init_containers))}

@@ -29,6 +29,11 @@ class BoundPod:
     problem: str = ""
     created: datetime | None = None
 
+    @property
+    def set_sizes(self) -> tuple[int, ...]:
+        """GPUs of each container, by the allocation; one set of all where there is none."""
+        return (self.gpus,) if self.allocation is None else tuple(len(gpus) for gpus in self.allocation.containers.values())
+
 
 def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
     """Return the pod where it holds GPUs now, None where it is unbound, has ended, or uses none."""

@@ -51,6 +51,7 @@ class Cluster:
         self._view: View | None = None
         self.allocation_edits = 0  # seen on bound pods and not believed
         self._edited: deque[BoundPod] = deque(maxlen=1000)
+        self._arrived: list[BoundPod] = []
         self._edits: dict[str, str | None] = {}  # uid -> the edited allocation that was told
 
     # --- topologies -------------------------------------------------------------------------------------------------
@@ -144,6 +145,7 @@ class Cluster:
             self.remove_pod(pod.uid)
         if pod.uid not in self._node_of_pod:
             self._observed.came(pod, self._topologies.get(pod.node))
+            self._arrived.append(pod)
         pod = self._unedited(pod)
         self._bound.setdefault(pod.node, {})[pod.uid] = pod
         self._node_of_pod[pod.uid] = pod.node
@@ -228,6 +230,11 @@ class Cluster:
 
     def _update_observed(self, node: str) -> None:
         self._observed.update(node, self._topologies.get(node), ((pod.namespace, pod.name) for pod in self._bound.get(node, {}).values()))
+
+    def take_arrived(self) -> list[BoundPod]:
+        """Return the pods that were first seen bound since the last call."""
+        arrived, self._arrived = self._arrived, []
+        return arrived
 
     def take_edited(self) -> list[BoundPod]:
         """Return the pods whose allocation was seen edited since the last call."""

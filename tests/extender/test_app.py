@@ -309,6 +309,16 @@ def test_the_workload_is_told_fixed_and_reset():
         assert client.delete("/api/v1/workload").json() == seed | {"version": 2}
 
 
+def test_only_the_replica_that_decides_takes_weights_by_hand():
+    """Set on another one they would be lost without a word."""
+    extender, gate = extender_on(BUILT), Gatekeeper(Closed("this replica does not lead", close_connection=True))
+    with Client(make_app(extender.verbs, extender.binder, extender.metrics, Settings(), gate)) as client:
+        before = client.get("/api/v1/workload").json()
+        for answer in (client.put("/api/v1/workload", content=b'{"weights": {"8": 1}}'), client.delete("/api/v1/workload")):
+            assert (answer.status_code, answer.json()) == (503, {"Error": "this replica does not lead"})
+        assert client.get("/api/v1/workload").json() == before
+
+
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [

@@ -1,11 +1,14 @@
 """The histogram of demands: it starts from the seed, follows what is asked, fades, moves in steps, and can be held still."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.settings import Settings
 from extender.workload import MOST_GPUS, STEP, STEP_EVERY_S, Workload, read_weights
-from tests.builders import Clock, cluster, extender_on, pod
+from tests.builders import NOW, Clock, cluster, extender_on, pod
 from topology.errors import InputError
 from topology.topology_class import SEED_WEIGHTS
 
@@ -22,6 +25,7 @@ def placed(histogram: Workload, clock: Clock, size: int, times: int) -> None:
     for _ in range(times):
         clock.now += STEP_EVERY_S
         histogram.note([size])
+        histogram.follow()
 
 
 def test_before_any_pod_the_seed_counts():
@@ -57,6 +61,7 @@ def test_counts_halve_with_time_and_the_seed_comes_back():
     assert histogram.state().seen[8] == pytest.approx(before / 2)
     clock.now += 30 * HALF_LIFE_S
     histogram.note([2])
+    histogram.follow()
     assert histogram.state().seen == {2: 1.0}, "what has faded away is forgotten"
     assert histogram.weights[8] == pytest.approx(SEED_WEIGHTS[8], abs=STEP)
 
@@ -64,10 +69,13 @@ def test_counts_halve_with_time_and_the_seed_comes_back():
 def test_a_burst_is_one_step():
     histogram, clock = workload()
     clock.now += STEP_EVERY_S
-    moved = [histogram.note([4]) for _ in range(500)]
+    moved = []
+    for _ in range(500):
+        histogram.note([4])
+        moved.append(histogram.follow())
     assert sum(moved) == 1
     clock.now += STEP_EVERY_S
-    assert histogram.note([4]), "what came meanwhile counts at the next"
+    assert histogram.follow(), "what came meanwhile counts at the next"
 
 
 def test_between_steps_the_weights_are_one_object():
@@ -75,6 +83,7 @@ def test_between_steps_the_weights_are_one_object():
     placed(histogram, clock, 8, 20)
     before, version = histogram.weights, histogram.state().version
     histogram.note([1])
+    assert not histogram.follow()
     assert histogram.weights is before
     assert histogram.state().version == version
 
@@ -97,6 +106,7 @@ def test_the_same_pods_at_the_same_times_give_the_same_weights_and_shares_stay_s
         for wait, sizes in pods:
             clock.now += wait
             histogram.note(sizes)
+            histogram.follow()
         weights.append(dict(histogram.weights))
     assert weights[0] == weights[1]
     assert all(1 <= size <= MOST_GPUS and 0 < share <= 1 for size, share in weights[0].items())
@@ -133,6 +143,25 @@ async def test_pods_count_when_they_are_bound_and_only_once():
     await extender.place(asked, "a")
     assert await extender.bind(asked, "a") == ""
     assert extender.verbs.workload.state().seen == {1: 1.0, 2: 1.0}
+
+
+async def test_a_new_process_counts_the_pods_that_it_finds_bound_faded_by_their_age():
+    """Nothing is stored but the pods: what they asked for weighs as it did before the restart."""
+    half_life_ago = NOW - timedelta(seconds=Settings().workload_half_life_s)
+    node = cluster().nvswitch("a")
+    uuids = node.uuids("a")
+    found = [pod(f"old-{at}").holding("a", *uuids[at : at + 4]).created(half_life_ago) for at in (0, 4)]
+    extender = extender_on(node.with_pods(*found))
+    extender.verbs.follow_demands(at_once=True)
+    assert extender.verbs.workload.state().seen == {4: pytest.approx(1.0)}
+
+
+async def test_a_pod_that_came_around_linkwise_counts_as_one_set():
+    """What it holds is not known yet; how many GPUs it asked for is."""
+    extender = extender_on(cluster().nvswitch("a"))
+    extender.cluster.apply_pod(pod("stranger").gpus(8).bound_to("a").build())
+    extender.verbs.follow_demands()
+    assert extender.verbs.workload.state().seen == {8: 1.0}
 
 
 async def test_the_choice_of_a_set_follows_what_the_cluster_is_asked_for():
