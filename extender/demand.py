@@ -46,7 +46,8 @@ class Shape:
     """Everything about a demand that decides where it fits; equal shapes share cached results.
 
     ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` a glob or None for any; ``one_numa``: each container's GPUs on
-    one NUMA node; ``nic_ceiling`` how far the nearest NIC of each GPU may be, None where it does not matter.
+    one NUMA node; ``nic_ceiling`` how far the nearest NIC of each GPU may be, None where it does not matter; ``as_allocator``: of the sets that meet all this the
+    one that NVIDIA's device plugin would take.
     """
 
     parts: tuple[Part, ...]
@@ -56,6 +57,7 @@ class Shape:
     model: str | None = None
     one_numa: bool = False
     nic_ceiling: Distance | None = None
+    as_allocator: bool = False
 
     @property
     def gpus(self) -> int:
@@ -77,11 +79,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A shape with the names of its containers (parallel to ``shape.parts``) and the pod's own wish for the choice of node."""
+    """A shape with the names of its containers (parallel to ``shape.parts``) and the policy for the choice of node."""
 
     shape: Shape
     containers: tuple[str, ...] = ()
-    policy: Policy | None = None
+    policy: Policy = Policy.PACK
 
     @property
     def wants_gpus(self) -> bool:
@@ -104,8 +106,8 @@ class Demand:
         )
 
 
-def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU) -> Demand:
-    """Read a raw pod; raises DemandError with a sentence for people.
+def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU, policy: Policy = Policy.PACK) -> Demand:
+    """Read a raw pod, whose policy is ``policy`` where it asks for none; raises DemandError with a sentence for people.
 
     >>> pod = {"spec": {"containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}}
     >>> read_demand(pod).shape.gpus
@@ -123,6 +125,7 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
             raise DemandError(
                 f"{_shown(pod, key)}, but no container of the pod asks for 2 or more {whole_gpu_resource}, so there is no link to hold to it"
             )
+    policy = wishes.get(keys.POLICY, policy)
     shape = Shape(
         parts=parts,
         careful=wishes.get(keys.TOPOLOGY, "best") == "best" and max(part.gpus for part in parts) > 1,
@@ -131,8 +134,9 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
         model=wishes.get(keys.GPU_MODEL),
         one_numa=keys.NUMA in wishes,
         nic_ceiling=wishes.get(keys.NIC_DISTANCE),
+        as_allocator=policy is Policy.GPUALLOCATOR,
     )
-    return Demand(shape, tuple(name for name, _ in named), wishes.get(keys.POLICY))
+    return Demand(shape, tuple(name for name, _ in named), policy)
 
 
 # --- annotations ----------------------------------------------------------------------------------------------------
@@ -181,7 +185,7 @@ _PARSERS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     keys.NIC_DISTANCE: (_parse_nic_distance, "PIX, PXB, PHB, NODE or SYS"),
     keys.NUMA: (_parse_numa, "single"),
     keys.GPU_MODEL: (_parse_glob, "a glob over the product name, for example *H100*"),
-    keys.POLICY: (_parse_policy, "pack or spread"),
+    keys.POLICY: (_parse_policy, "pack, spread or gpuallocator"),
 }
 
 

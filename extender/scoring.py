@@ -1,6 +1,6 @@
 """Set and remainder to a score of 0 to 10: which of the feasible nodes is best for the pod and for the pods after it.
 
-Called by `verbs.prioritize`. Order: bandwidth (for pods that care), then what the remainder loses, then the policy (pack or spread), then the name.
+Called by `verbs.prioritize`. Order: bandwidth (for pods that care), then what the remainder loses, then the policy (the fullest node, or the emptiest), then the name.
 Exactly one node gets 10, because kube-scheduler breaks ties at random and random ties undo a good policy; the others fall by their loss against it.
 Loss is counted in bandwidth for pods that care, in worth of the remainder for the others. One ladder, one place.
 """
@@ -102,7 +102,7 @@ def _keys(shape: Shape, policy: Policy, candidates: _Candidates) -> list[NDArray
     """Return what is compared, the weightiest first; less is better."""
     # Equal hardware must compare equal, whatever the order in which its worth was added up.
     worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
-    left: NDArray[np.float64] = candidates.left * (1.0 if policy is Policy.PACK else -1.0)
+    left: NDArray[np.float64] = candidates.left * (-1.0 if policy is Policy.SPREAD else 1.0)
     if not shape.careful:
         return [worth_lost, left]
     most = candidates.bandwidth.max(initial=0.0)

@@ -15,10 +15,14 @@ from topology.errors import InputError
 
 
 class Policy(StrEnum):
-    """Which node to take among equally good ones: the fullest (keeps nodes whole) or the emptiest (spreads heat and failures)."""
+    """Which node to take among equally good ones: the fullest (keeps nodes whole) or the emptiest (spreads heat and failures).
+
+    GPUALLOCATOR packs, and leaves the choice of GPUs on the node to the rule of NVIDIA's device plugin.
+    """
 
     PACK = "pack"
     SPREAD = "spread"
+    GPUALLOCATOR = "gpuallocator"
 
 
 class Settings(BaseSettings):
@@ -27,7 +31,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="LINKWISE_", frozen=True)
 
     whole_gpu_resource: Annotated[str, Field(min_length=1, description="resource that counts whole GPUs")] = WHOLE_GPU
-    policy: Annotated[Policy, Field(description="choice of the node among equally good sets, unless the pod says otherwise")] = Policy.PACK
+    policy: Annotated[
+        Policy, Field(description="choice of the node among equally good sets, or of sets as NVIDIA's plugin makes it, unless the pod says otherwise")
+    ] = Policy.PACK
     tentative_hold_s: Annotated[float, Field(ge=0, description="how long a scored pod's top node counts as taken before its bind arrives")] = 2.0
     bind_timeout_s: Annotated[float, Field(gt=0, description="?timeout= of the binding POST, enforced by the API server")] = 3.0
     bind_grace_s: Annotated[float, Field(ge=0, description="how long past its deadline a POST without an answer may still take effect")] = 2.0

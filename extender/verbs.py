@@ -75,6 +75,9 @@ class Verbs:
         self._demands: LRUCache[str, Demand] = LRUCache(settings.demands_kept)
         self._scored: LRUCache[str, float] = LRUCache(settings.demands_kept)  # GB/s that the top node promised at scoring
 
+    def _read(self, pod: protocol.JsonObject) -> Demand:
+        return read_demand(pod, self._settings.whole_gpu_resource, self._settings.policy)
+
     # --- filter -----------------------------------------------------------------------------------------------------
 
     def filter(self, body: bytes) -> bytes:
@@ -82,7 +85,7 @@ class Verbs:
         call = protocol.read_nodes_call(body, "filter")
         who = _identity(call.pod)
         try:
-            demand = read_demand(call.pod, self._settings.whole_gpu_resource)
+            demand = self._read(call.pod)
         except DemandError as error:
             return self._refuse_everywhere(call, who, str(error))
         if not demand.wants_gpus:
@@ -123,7 +126,7 @@ class Verbs:
             at=self._clocks.now(),
             demand=demand,
             error="",
-            policy=demand.policy or self._settings.policy,
+            policy=demand.policy,
             view=view,
             weights=self.placement.weights,
             names=names,
@@ -152,7 +155,7 @@ class Verbs:
     def adopt(self, pod: protocol.JsonObject) -> None:
         """Note a pod that waits because the process that led before refused it everywhere."""
         try:
-            demand = read_demand(pod, self._settings.whole_gpu_resource)
+            demand = self._read(pod)
         except DemandError:
             return  # no change of any node makes such a pod fit
         if demand.wants_gpus:
@@ -165,7 +168,7 @@ class Verbs:
         call = protocol.read_nodes_call(body, "prioritize")
         who = _identity(call.pod)
         try:
-            demand = read_demand(call.pod, self._settings.whole_gpu_resource)
+            demand = self._read(call.pod)
         except DemandError:
             return protocol.prioritize_answer(call.names, [NO_SCORE] * len(call.names))
         if not demand.wants_gpus:
@@ -183,7 +186,7 @@ class Verbs:
     def _score(self, demand: Demand, view: View, rows: NDArray[Any], who: _Identity) -> Scores:
         """Score feasible rows and hold the winner's set until its bind."""
         held = view.held_by_others(who.uid)
-        scores = score(demand.shape, demand.policy or self._settings.policy, view, rows.astype(np.int64), held, self.placement)
+        scores = score(demand.shape, demand.policy, view, rows.astype(np.int64), held, self.placement)
         if scores.top is not None and who.uid:
             row = int(rows[scores.top])
             best = self.placement.plan(demand.shape, view.classes[view.class_index[row]], int(scores.masks[scores.top]))
@@ -205,7 +208,7 @@ class Verbs:
         """Answer which candidate nodes to keep: those where the pod fits once the given victims are gone."""
         call = protocol.read_preempt_call(body)
         try:
-            demand = read_demand(call.pod, self._settings.whole_gpu_resource)
+            demand = self._read(call.pod)
         except DemandError:
             return protocol.preempt_answer({})  # no eviction makes such a pod fit
         return protocol.preempt_answer(allowed(call, demand, self.cluster, self.placement))
@@ -245,7 +248,7 @@ class Verbs:
         pod = await self._binder.read_pod(call.namespace, call.name)
         if pod is None:
             raise DemandError(f"it was not filtered by this process and is not stored, so it cannot be bound to {call.node}")
-        return read_demand(pod, self._settings.whole_gpu_resource)
+        return self._read(pod)
 
     # --- workload ---------------------------------------------------------------------------------------------------
 
@@ -288,7 +291,7 @@ class Verbs:
         """Decide about a pod on all nodes as of now, for people: nothing is held and nothing is remembered."""
         who = _identity(pod)
         try:
-            demand = read_demand(pod, self._settings.whole_gpu_resource)
+            demand = self._read(pod)
         except DemandError as error:
             return Decision(who.pod, who.uid, self._clocks.now(), None, str(error))
         if not demand.wants_gpus:

@@ -45,15 +45,38 @@ def plan(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
     if len(shape.parts) == 1:
         gpu_set = _best_set(shape, kind, mask, shape.parts[0])
         return None if gpu_set is None else Plan((gpu_set.mask,), gpu_set.mask, gpu_set.bandwidth, gpu_set.worst)
-    return _best_of(shape, kind, mask)
+    # One container after another may leave the last one nothing that will do, although some split would: then that split is taken.
+    return (_one_after_another(shape, kind, mask) if shape.as_allocator else None) or _best_of(shape, kind, mask)
 
 
 def _best_set(shape: Shape, kind: TopologyClass, mask: int, part: Part) -> GpuSet | None:
+    if shape.as_allocator:
+        return kind.allocator_set(mask, part.gpus, shape.ceiling, _floor(shape, part), one_numa=shape.one_numa)
     return kind.best_set(mask, part.gpus, shape.ceiling, _floor(shape, part), careful=shape.careful, one_numa=shape.one_numa)
 
 
 def _floor(shape: Shape, part: Part) -> float:
     return shape.floor if part.gpus > 1 else 0.0  # one GPU has no link to hold to a floor
+
+
+def _one_after_another(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
+    """Return the plan that gives every container its set in the order in which kubelet asks its device plugin, None where one of them finds none."""
+    chosen: dict[int, int] = {}
+    left = mask
+    for number, part in enumerate(shape.parts):
+        if part.kind is not ContainerKind.INIT:
+            found = _best_set(shape, kind, left, part)
+            if found is None:
+                return None
+            chosen[number] = found.mask
+            left &= ~found.mask
+    masks = next(_Search(shape, kind, mask).with_init_containers(chosen), None)
+    return None if masks is None else _plan_of(kind, masks)
+
+
+def _plan_of(kind: TopologyClass, masks: tuple[int, ...]) -> Plan:
+    largest = _largest(kind, masks)
+    return Plan(masks, _union(masks), float(kind.bandwidth[largest]), kind.worst_code(largest))
 
 
 def _best_of(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
@@ -72,10 +95,7 @@ def _best_of(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
         key = _key(shape, kind, mask, masks)
         if best is None or key > best_key:
             best, best_key = masks, key
-    if best is None:
-        return None
-    largest = _largest(kind, best)
-    return Plan(best, _union(best), float(kind.bandwidth[largest]), kind.worst_code(largest))
+    return None if best is None else _plan_of(kind, best)
 
 
 def _fastest_first(shape: Shape) -> bool:
@@ -125,7 +145,7 @@ class _Search:
         together = [number for number, part in enumerate(parts) if part.kind is not ContainerKind.INIT]
         together.sort(key=lambda number: (-parts[number].gpus, parts[number].kind))
         for chosen in self._disjoint(self.mask, together):
-            yield from self._with_init_containers(chosen)
+            yield from self.with_init_containers(chosen)
 
     def _possible(self, part: Part) -> bool:
         if part.gpus > self.kind.size:
@@ -163,7 +183,7 @@ class _Search:
     def _has_init_containers(self) -> bool:
         return any(part.kind is ContainerKind.INIT for part in self.shape.parts)
 
-    def _with_init_containers(self, chosen: dict[int, int], at: int = 0, running: int = 0) -> Iterator[tuple[int, ...]]:
+    def with_init_containers(self, chosen: dict[int, int], at: int = 0, running: int = 0) -> Iterator[tuple[int, ...]]:
         """Add the init containers' sets in the order in which they start; ``running`` are the GPUs of the sidecars that have started by then."""
         if at == len(self.shape.parts):
             yield tuple(chosen[number] for number in range(at))
@@ -171,10 +191,10 @@ class _Search:
         part = self.shape.parts[at]
         if part.kind is not ContainerKind.INIT:
             started = chosen[at] if part.kind is ContainerKind.SIDECAR else 0
-            yield from self._with_init_containers(chosen, at + 1, running | started)
+            yield from self.with_init_containers(chosen, at + 1, running | started)
             return
         for own in self._init_sets(part, _union(chosen.values()), running):
-            yield from self._with_init_containers({**chosen, at: own}, at + 1, running)
+            yield from self.with_init_containers({**chosen, at: own}, at + 1, running)
 
     def _init_sets(self, part: Part, taken: int, running: int) -> Iterator[int]:
         """Yield sets for an init container: inside the idle ones of its pod's ``taken`` GPUs where they will do, else with as few others as possible.

@@ -73,7 +73,7 @@ def test_bad_input_is_one_sentence_and_status_2(linkwise: Run, snapshot: Path, t
 def test_a_setting_that_cannot_be_is_one_sentence(linkwise: Run, snapshot: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LINKWISE_POLICY", "binpack")
     status, _, err = linkwise("serve", "--snapshot", str(snapshot))
-    assert (status, err) == (2, "linkwise: environment variable LINKWISE_POLICY: Input should be 'pack' or 'spread'\n")
+    assert (status, err) == (2, "linkwise: environment variable LINKWISE_POLICY: Input should be 'pack', 'spread' or 'gpuallocator'\n")
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,11 @@ def test_a_single_gpu_may_ask_for_a_near_nic_and_is_on_one_numa_node_anyway():
 
 @pytest.mark.parametrize("policy", Policy)
 def test_policy_overrides_the_configured_one(policy: Policy):
-    assert read(pod().gpus(1).annotated(policy=policy.value)).policy is policy
-    assert read(pod().gpus(1)).policy is None
+    for configured in Policy:
+        asked = read_demand(pod().gpus(1).annotated(policy=policy.value).build(), policy=configured)
+        assert (asked.policy, asked.shape.as_allocator) == (policy, policy is Policy.GPUALLOCATOR)
+    silent = read_demand(pod().gpus(1).build(), policy=policy)
+    assert (silent.policy, silent.shape.as_allocator) == (policy, policy is Policy.GPUALLOCATOR)
 
 
 ACCEPTED = {
@@ -81,7 +84,7 @@ ACCEPTED = {
     "nic-distance": "PIX, PXB, PHB, NODE or SYS",
     "numa": "single",
     "gpu-model": "a glob over the product name, for example *H100*",
-    "policy": "pack or spread",
+    "policy": "pack, spread or gpuallocator",
 }
 
 

@@ -156,6 +156,14 @@ async def test_the_demand_is_told_as_it_was_understood(asked: PodBuilder, expect
     assert {key: demand[key] for key in expected} == expected
 
 
+def test_who_chose_the_set_is_told_where_it_was_not_us():
+    """A set that NVIDIA's rule takes may be slower than the best; nobody should wonder."""
+    extender = extender_on(CROWDED)
+    for asked, expected in ((TWO, False), (pod("picky").gpus(2).annotated(policy="gpuallocator"), True)):
+        extender.filter(asked, *NAMES)
+        assert ("that NVIDIA's device plugin would take" in text(told(extender, asked))) is expected
+
+
 # --- what is kept ---------------------------------------------------------------------------------------------------
 
 

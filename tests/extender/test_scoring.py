@@ -92,8 +92,10 @@ MATRIX_VIEW = view_of(
     [
         pytest.param("best", Policy.PACK, "fast-6", id="best x pack"),
         pytest.param("best", Policy.SPREAD, "fast-7", id="best x spread"),
+        pytest.param("best", Policy.GPUALLOCATOR, "fast-6", id="best x gpuallocator"),
         pytest.param("none", Policy.PACK, "slow-6", id="none x pack"),
         pytest.param("none", Policy.SPREAD, "slow-7", id="none x spread"),
+        pytest.param("none", Policy.GPUALLOCATOR, "slow-6", id="none x gpuallocator"),
     ],
 )
 @pytest.mark.parametrize("weights", [None, {2: 1.0}, {1: 0.5, 2: 0.5}], ids=["seed", "pairs", "singles and pairs"])

@@ -55,4 +55,4 @@ def test_settings_do_not_change_while_the_extender_runs():
 
 
 def test_policies_are_named_as_pods_write_them():
-    assert [policy.value for policy in Policy] == ["pack", "spread"]
+    assert [policy.value for policy in Policy] == ["pack", "spread", "gpuallocator"]

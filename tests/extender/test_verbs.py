@@ -84,7 +84,9 @@ def test_a_thousand_refused_nodes_have_few_distinct_sentences():
     ("asked", "sentence"),
     [
         pytest.param(
-            TWO.annotated(policy="binpack"), "annotation linkwise.dev/policy=binpack cannot be read; accepted: pack or spread", id="unparsable"
+            TWO.annotated(policy="binpack"),
+            "annotation linkwise.dev/policy=binpack cannot be read; accepted: pack, spread or gpuallocator",
+            id="unparsable",
         ),
         pytest.param(TWO.annotated(polcy="pack"), "annotation linkwise.dev/polcy=pack is unknown; did you mean linkwise.dev/policy? ", id="misspelt"),
         pytest.param(TWO.annotated(gpu_count="2"), "annotation linkwise.dev/gpu-count=2 is not yet supported by this version; ", id="planned"),
@@ -152,12 +154,12 @@ def test_the_configured_policy_holds_unless_the_pod_says_otherwise():
     built = built.with_pods(pod("x").holding("a", *built.uuids("a")[6:]), pod("y").holding("b", *built.uuids("b")[7:]))
     for configured in Policy:
         extender = extender_on(built, Settings(policy=configured))
-        winner = "a" if configured is Policy.PACK else "b"
+        winner = "b" if configured is Policy.SPREAD else "a"
         assert extender.prioritize(TWO)[winner] == 10
         for asked in Policy:
             extender.clock.now += 10  # past the hold of the one before
             scores = extender.prioritize(pod("picky").gpus(2).annotated(policy=asked.value))
-            assert scores["a" if asked is Policy.PACK else "b"] == 10
+            assert scores["b" if asked is Policy.SPREAD else "a"] == 10
 
 
 # --- tentative holds ------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from topology.errors import InternalError
 from topology.inventory import Gpu, Inventory
 from topology.links import Distance, LinkCode
 from topology.matrix import LinkMatrix
+from topology.topology_class.best_effort import BestEffort, pair_scores
 from topology.topology_class.subsets import best_inside, members, over_pairs, packed
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
@@ -226,6 +227,12 @@ class TopologyClass:
         order = np.lexsort((self._numbering[found], self._spread[found], -self.worth[mask ^ found], -self.bandwidth[found]))
         return _frozen(found[order])
 
+    def allocator_set(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, one_numa: bool = False) -> GpuSet | None:
+        """Return the set that NVIDIA's device plugin would take from the free ``mask`` of those that meet the limits; None exactly where `best_set` is None."""
+        self._check(mask, k)
+        found = self._eligible(int(mask), k, _Limits(ceiling, floor, one_numa))
+        return self.gpu_set(self._best_effort.best_of(int(mask), k, found)) if found.size else None
+
     def _eligible(self, mask: int, k: int, limits: "_Limits") -> NDArray[np.int64]:
         found = self._of_size[k] if k <= self.size else self._of_size[0][:0]
         found = found[(found & ~mask) == 0]
@@ -300,6 +307,10 @@ class TopologyClass:
     def _of_size(self) -> tuple[NDArray[np.int64], ...]:
         """For each size the masks of that size, ascending."""
         return tuple(np.flatnonzero(self._sizes == k).astype(np.int64) for k in range(self.size + 1))
+
+    @cached_property
+    def _best_effort(self) -> BestEffort:
+        return BestEffort(pair_scores(self.links.nvlinks, self.links.distance))
 
     @cached_property
     def _spread(self) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """A plan is right where an oracle that tries every split of the GPUs over the containers says so."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -47,6 +48,35 @@ def found(kind: TopologyClass, wanted: Shape, mask: int | None = None) -> Plan:
     made = plan(wanted, kind, everything(kind) if mask is None else mask)
     assert made is not None
     return made
+
+
+# --- as NVIDIA's device plugin --------------------------------------------------------------------------------------
+
+
+def test_containers_get_their_sets_one_after_another_as_kubelet_asks_its_plugin():
+    """The second container's set is the best of what the first one leaves; ours would be two quads."""
+    made = found(class_of(DGX1V), shape((APP, 2), (APP, 2), as_allocator=True), 0b1111)
+    assert made.masks == (0b1001, 0b0110)
+    single = found(class_of(DGX1V), shape((APP, 3), as_allocator=True), 0b11011)
+    assert (single.union, single.worst) == (0b11001, "SYS")
+
+
+def test_a_split_that_one_after_another_misses_is_found_all_the_same():
+    """The two-GPU container first takes what the one with a floor needs; a pod is never refused for the order of its containers."""
+    kind = class_of(BRIDGE_AND_PAIR)
+    for parts in (((APP, 1), (APP, 2)), ((APP, 2), (APP, 1))):
+        for mask in range(1 << kind.size):
+            for floor in (0.0, 100.0):
+                wanted = shape(*parts, floor=floor)
+                ours, theirs = plan(wanted, kind, mask), plan(replace(wanted, as_allocator=True), kind, mask)
+                assert (ours is None) == (theirs is None)
+
+
+def test_an_init_container_stays_inside_its_pods_gpus():
+    """As kubelet gives it the devices that the app containers get after it."""
+    made = found(class_of(DGX1V), shape((INIT, 1), (APP, 2), as_allocator=True))
+    assert made.masks[0] & ~made.masks[1] == 0
+    assert made.union.bit_count() == 2
 
 
 # --- the oracle -----------------------------------------------------------------------------------------------------

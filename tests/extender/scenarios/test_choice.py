@@ -10,7 +10,7 @@ from tests.builders import cluster, extender_on, pod
 ALL = cluster().nvswitch("switched").dgx1v("cube").bridges("bridged").pcie("plain").mesh("mesh")
 
 
-@pytest.mark.parametrize(("configured", "topology", "asked"), list(product(Policy, ("best", "none"), ("pack", "spread", None))))
+@pytest.mark.parametrize(("configured", "topology", "asked"), list(product(Policy, ("best", "none"), ("pack", "spread", "gpuallocator", None))))
 def test_no_policy_turns_the_order_by_bandwidth_over(configured: Policy, topology: str, asked: str | None):
     """HAMi 2973: a spread policy inverts the topology score there. Every cell of policy x topology is here."""
     extender = extender_on(ALL, Settings(policy=configured))
