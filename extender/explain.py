@@ -175,6 +175,7 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
         "worstLink": found.worst,
         "leaves": _indices(view, row, rest),
         "whole": _indices(view, row, kind.whole_set(rest)),
+        "islandsBroken": int(kind.whole_islands[free] - kind.whole_islands[rest]),
         "worthLost": round(float(kind.worth[free]) - float(kind.worth[rest]), 3),
     }
 
@@ -247,7 +248,9 @@ def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
     if node["bandwidthGBps"] is not None:
         largest = max(decision["demand"]["containers"].values())
         speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {node['worstLink']}"
-    return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}, {_leaves(node['leaves'], node.get('whole', ()))}"
+    broken = node.get("islandsBroken", 0)
+    islands = f", breaks {'an NVLink island' if broken == 1 else f'{broken} NVLink islands'}" if broken and node["bandwidthGBps"] is None else ""
+    return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}{islands}, {_leaves(node['leaves'], node.get('whole', ()))}"
 
 
 def _leaves(rest: Sequence[int], whole: Sequence[int]) -> str:

@@ -1,8 +1,8 @@
 """Set and remainder to a score of 0 to 10: which of the feasible nodes is best for the pod and for the pods after it.
 
-Called by `verbs.prioritize`. Order: bandwidth (for pods that care), then what the remainder loses, then the policy (the fullest node, or the emptiest), then the name.
+Called by `verbs.prioritize`. Order: bandwidth (for pods that care) or whole NVLink islands broken (for the others), then what the remainder loses, then the policy (the fullest node, or the emptiest), then the name.
 Exactly one node gets 10, because kube-scheduler breaks ties at random and random ties undo a good policy; the others fall by their loss against it.
-Loss is counted in bandwidth for pods that care, in worth of the remainder for the others. One ladder, one place.
+Loss is counted in bandwidth for pods that care, in worth of the remainder for the others, and at least `ISLAND` for breaking an island. One ladder, one place.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from extender.settings import Policy
 TOP: Final = 10
 # (loss up to, score); above the last one 0. A level is weight x 10 points beside in-tree scores of 0 to 100 each.
 LADDER: Final = ((0.02, 9), (0.10, 8), (0.20, 7), (0.30, 6), (0.40, 5), (0.50, 4), (0.60, 3), (0.70, 2), (0.80, 1))
+ISLAND: Final = 0.10  # loss of a pod that needs no bandwidth where it breaks an island that the best candidate leaves whole: two levels
 EQUAL: Final = 0.99  # bandwidths within 1 percent are equal, as in the choice of the set
 
 
@@ -40,11 +41,12 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """What decides, one entry a candidate: free bits, GB/s, worth that the node loses, GPUs left free afterwards."""
+    """What decides, one entry a candidate: free bits, GB/s, worth that the node loses, islands that are broken, GPUs left free afterwards."""
 
     masks: NDArray[np.int64]
     bandwidth: NDArray[np.float64]
     worth_lost: NDArray[np.float64]
+    broken: NDArray[np.float64]
     left: NDArray[np.float64]
 
     @property
@@ -72,13 +74,14 @@ def _look(shape: Shape, view: View, rows: NDArray[np.int64], held: dict[int, int
     masks = view.free[rows].astype(np.int64)
     if held:
         masks &= ~np.fromiter((held.get(row, 0) for row in rows.tolist()), np.int64, len(rows))
-    candidates = _Candidates(masks, np.empty(len(rows)), np.empty(len(rows)), np.empty(len(rows)))
+    candidates = _Candidates(masks, *(np.empty(len(rows)) for _ in range(4)))
     classes = view.class_index[rows]
     for number in np.unique(classes).tolist():
         at = np.nonzero(classes == number)[0]
         prospects = placement.prospects(shape, view.classes[number], masks[at])
         candidates.bandwidth[at] = prospects.bandwidth[masks[at]]
         candidates.worth_lost[at] = prospects.worth_lost[masks[at]]
+        candidates.broken[at] = prospects.broken[masks[at]]
         candidates.left[at] = prospects.left[masks[at]]
     return candidates
 
@@ -104,7 +107,7 @@ def _keys(shape: Shape, policy: Policy, candidates: _Candidates) -> list[NDArray
     worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
     left: NDArray[np.float64] = candidates.left * (-1.0 if policy is Policy.SPREAD else 1.0)
     if not shape.careful:
-        return [worth_lost, left]
+        return [candidates.broken, worth_lost, left]
     most = candidates.bandwidth.max(initial=0.0)
     slower = np.where(candidates.bandwidth >= most * EQUAL, 0.0, most - candidates.bandwidth)
     return [slower, worth_lost, left]
@@ -119,6 +122,7 @@ def _loss(shape: Shape, candidates: _Candidates, top: int) -> NDArray[np.float64
         lost = np.where(np.isfinite(candidates.worth_lost), candidates.worth_lost, 0.0)
         most = float(lost.max())
         loss = (lost - lost[top]) / most if most > 0 else np.zeros(len(lost))
+        loss = np.where(candidates.broken > candidates.broken[top], np.maximum(loss, ISLAND), loss)
     clipped: NDArray[np.float64] = np.clip(loss, 0.0, 1.0)
     return clipped
 

@@ -125,6 +125,15 @@ class MachineOracle:
         """GB/s of every set."""
         return {gpus: self.bandwidth(gpus) for size in range(len(self.codes) + 1) for gpus in self.subsets(self.everything, size)}
 
+    def islands_broken(self, free: Set, taken: Set) -> int:
+        """How many groups of GPUs that NVLinks join, all of them free, lose a GPU."""
+        groups = {frozenset(self._nvlink_reached(gpu)) for gpu in self.everything}
+        return sum(len(group) > 1 and group <= free and bool(group & taken) for group in groups)
+
+    def _nvlink_reached(self, start: int) -> set[int]:
+        nvlinks = [["NV" if self.links(a, b) else "SYS" for b in sorted(self.everything)] for a in sorted(self.everything)]
+        return self._reached(nvlinks, start, "NV")
+
     def worst(self, gpus: Set) -> int:
         """Level of the worst link inside a set, 0 below two GPUs."""
         return max((level(self.codes[a][b]) for a, b in combinations(sorted(gpus), 2)), default=0)

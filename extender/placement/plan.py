@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from extender.demand import ContainerKind, Part, Shape
 from topology.topology_class import GpuSet, TopologyClass
 
@@ -108,7 +110,8 @@ def _key(shape: Shape, kind: TopologyClass, mask: int, masks: tuple[int, ...]) -
     union, largest = _union(masks), _largest(kind, masks)
     worth, weakness = float(kind.worth[mask & ~union]), int(kind.weakness[largest])
     if not shape.careful:
-        return (worth, float(kind.bandwidth[largest]), -weakness)
+        broken = int(kind.islands_broken(mask, np.array([union]))[0])
+        return (-broken, worth, float(kind.bandwidth[largest]), -weakness)
     fastest = 0.0 if _fastest_first(shape) else float(kind.bandwidth[largest])  # else all that are compared are equally fast
     return (fastest, sum(float(kind.bandwidth[part_mask]) for part_mask in masks), float(kind.bandwidth[union]), worth, -weakness)
 

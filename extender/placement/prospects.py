@@ -16,9 +16,10 @@ IMPOSSIBLE = -1.0
 
 
 class Prospects:
-    """Three tables by mask, shape (2**n,); an entry counts once `look_at` has seen its mask.
+    """Four tables by mask, shape (2**n,); an entry counts once `look_at` has seen its mask.
 
-    ``bandwidth`` GB/s of the plan, IMPOSSIBLE where there is none; ``worth_lost`` what the node's remainder loses by it; ``left`` GPUs free afterwards.
+    ``bandwidth`` GB/s of the plan, IMPOSSIBLE where there is none; ``worth_lost`` what the node's remainder loses by it; ``broken`` NVLink islands that were
+    whole and are not afterwards; ``left`` GPUs free afterwards.
     """
 
     def __init__(self, shape: Shape, kind: TopologyClass, planner: Callable[[Shape, TopologyClass, int], Plan | None]) -> None:
@@ -29,6 +30,7 @@ class Prospects:
         self._seen = np.zeros(masks, bool)
         self.bandwidth: NDArray[np.float64] = np.full(masks, IMPOSSIBLE)
         self.worth_lost: NDArray[np.float64] = np.full(masks, np.inf)
+        self.broken: NDArray[np.int8] = np.zeros(masks, np.int8)
         self.left: NDArray[np.int8] = np.zeros(masks, np.int8)
 
     def look_at(self, masks: NDArray[np.int64]) -> None:
@@ -40,4 +42,5 @@ class Prospects:
                 rest = mask & ~found.union
                 self.bandwidth[mask] = found.bandwidth
                 self.worth_lost[mask] = float(self._kind.worth[mask]) - float(self._kind.worth[rest])
+                self.broken[mask] = self._kind.whole_islands[mask] - self._kind.whole_islands[rest]
                 self.left[mask] = rest.bit_count()

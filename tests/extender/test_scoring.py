@@ -109,8 +109,8 @@ def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: st
 @pytest.mark.parametrize(
     ("topology", "weights", "winner"),
     [
-        pytest.param("none", {1: 1.0}, "broken", id="nobody asks for more than one: packed"),
-        pytest.param("none", {8: 1.0}, "broken", id="only whole machines count: the broken one"),
+        pytest.param("none", {1: 1.0}, "slow", id="nobody asks for more than one: an island is left whole all the same"),
+        pytest.param("none", {8: 1.0}, "slow", id="only whole machines count: an island is left whole all the same"),
         pytest.param("none", {2: 1.0}, "slow", id="pairs count: where a pair is worth least"),
         pytest.param("best", {1: 1.0}, "broken", id="a pod that cares: bandwidth first, then packed"),
         pytest.param("best", {8: 1.0}, "broken", id="a pod that cares: bandwidth first, then no whole machine"),
@@ -120,6 +120,30 @@ def test_what_the_cluster_is_asked_for_decides_where_bandwidth_does_not(topology
     view = view_of(broken=("bridges", {0, 1, 2, 3, 4, 5}), whole=("bridges", ALL), slow=("pcie", ALL))
     found = score(shape_of(TWO.annotated(topology=topology)), Policy.PACK, view, np.arange(3), {}, Placement(weights))
     assert view.names[found.top or 0] == winner
+
+
+@pytest.mark.parametrize(
+    ("weights", "winner"),
+    [
+        pytest.param({1: 1.0}, "broken", id="nobody asks for more than one: packed"),
+        pytest.param({8: 1.0}, "broken", id="only whole machines count: the broken one"),
+        pytest.param({2: 1.0}, "broken", id="pairs count, and a pair costs a pair: packed"),
+    ],
+)
+def test_where_no_island_is_at_stake_the_demands_decide(weights: dict[int, float], winner: str):
+    view = view_of(broken=("pcie", {0, 1, 2, 3, 4, 5}), whole=("pcie", ALL))
+    found = score(shape_of(TWO.annotated(topology="none")), Policy.PACK, view, np.arange(2), {}, Placement(weights))
+    assert view.names[found.top or 0] == winner
+
+
+@pytest.mark.parametrize("weights", [None, {1: 1.0}, {2: 1.0}, {8: 1.0}], ids=["seed", "singles", "pairs", "eights"])
+@pytest.mark.parametrize("asked", [ONE, TWO.annotated(topology="none")], ids=["one GPU", "two, none"])
+def test_no_island_is_broken_while_a_broken_one_has_room_however_demands_are_weighed(asked: PodBuilder, weights: dict[int, float] | None):
+    """Six GPUs behind an NVSwitch are worth more than a bridged pair, and yet the pair stays whole; breaking one costs two levels."""
+    view = view_of(broken=("nvswitch", {0, 1, 2, 3, 4, 5}), whole=("bridges", ALL))
+    found = score(shape_of(asked), Policy.PACK, view, np.arange(2), {}, Placement(weights))
+    assert view.names[found.top or 0] == "broken"
+    assert found.score[view.names.index("whole")] <= 8
 
 
 @pytest.mark.parametrize(

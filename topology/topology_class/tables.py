@@ -7,7 +7,7 @@ Arithmetic over masks is in `subsets`; what a set's bandwidth is, `collective` d
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -215,7 +215,8 @@ class TopologyClass:
 
         Of the sets within 1 percent of the best bandwidth the one whose remainder is worth most, then the fastest, the nearest on PCIe, the one whose
         weakest link is strongest, the lowest GPUs. With ``careful=False`` (the pod does not care), and for a single GPU, every set that meets floor and
-        ceiling competes. A single GPU has 0.0 GB/s. With ``one_numa`` only sets on one NUMA node compete.
+        ceiling competes, and first comes the one that breaks the fewest whole NVLink islands. A single GPU has 0.0 GB/s. With ``one_numa`` only sets on one NUMA
+        node compete.
         """
         self._check(mask, k)
         return self._best_set(int(mask), k, _Limits(ceiling, floor, one_numa), careful)
@@ -229,7 +230,9 @@ class TopologyClass:
             bandwidth = self.bandwidth[found]
             found = found[bandwidth >= ALMOST * bandwidth.max()]
         remainder = -self.worth[mask ^ found]
-        first = np.lexsort((self._numbering[found], self.weakness[found], self._spread[found], -self.bandwidth[found], remainder))[0]
+        # Who needs no bandwidth breaks nothing that has some, whatever the demands of today say about its worth.
+        broken = self.islands_broken(mask, found) if not careful or k == 1 else np.zeros(len(found))
+        first = np.lexsort((self._numbering[found], self.weakness[found], self._spread[found], -self.bandwidth[found], remainder, broken))[0]
         return self.gpu_set(int(found[first]))
 
     def sets(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, one_numa: bool = False) -> NDArray[np.int64]:
@@ -281,6 +284,32 @@ class TopologyClass:
         """Return the printed code of the weakest pair in a set (farthest, then with the fewest NVLinks), None below two GPUs."""
         codes = [self._matrix.between(i, j) or _UNPRINTED for i, j in combinations(members(mask), 2)]
         return max(codes, key=lambda code: (code.weakness(), code.text)).text if codes else None
+
+    # --- islands
+
+    @cached_property
+    def islands(self) -> tuple[int, ...]:
+        """Masks of the GPUs that NVLinks join, over others or NVSwitch too; a GPU without NVLinks is in none."""
+        found: list[int] = []
+        for gpu, row in enumerate(self.links.nvlinks):
+            joined = [1 << int(other) for other in np.flatnonzero(row)]
+            if joined:
+                mask = _union([1 << gpu, *joined])
+                found = [*(island for island in found if not island & mask), _union([mask, *(island for island in found if island & mask)])]
+        return tuple(sorted(found))
+
+    @cached_property
+    def whole_islands(self) -> NDArray[np.int8]:
+        """(2**n,) int8: islands of which every GPU is in the mask."""
+        masks = np.arange(1 << self.size)
+        whole = np.zeros(len(masks), dtype=np.int8)
+        for island in self.islands:
+            whole += (masks & island) == island
+        return _frozen(whole)
+
+    def islands_broken(self, mask: int, sets: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Return how many islands that are whole in ``mask`` each of these sets inside it takes a GPU of."""
+        return np.asarray(self.whole_islands[mask] - self.whole_islands[mask ^ sets])
 
     # --- masks
 
@@ -349,6 +378,13 @@ class TopologyClass:
     def _check(self, mask: int = 0, k: int = 0) -> None:
         if not 0 <= mask < 1 << self.size or k < 0:
             raise InternalError(f"asked a class of {self.size} GPUs for {k} of mask {mask:#b}")
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
 
 
 def _frozen(array: _Array) -> _Array:

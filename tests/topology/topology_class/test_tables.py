@@ -124,6 +124,10 @@ def check_choice(machine: Machine, mask: int, k: int, *, careful: bool) -> None:
         competing = [gpus for gpus in competing if oracle.bandwidths[gpus] >= 0.99 * best]
     assert gpus_in(chosen.mask) in competing
     assert chosen.bandwidth == pytest.approx(oracle.bandwidths[gpus_in(chosen.mask)])
+    if not careful or k == 1:
+        fewest = min(oracle.islands_broken(gpus_in(mask), gpus) for gpus in competing)
+        competing = [gpus for gpus in competing if oracle.islands_broken(gpus_in(mask), gpus) == fewest]
+        assert gpus_in(chosen.mask) in competing
     remainders = [oracle.worth(gpus_in(mask) - gpus, dict(SEED_WEIGHTS)) for gpus in competing]
     assert kind.worth[mask & ~chosen.mask] == pytest.approx(max(remainders), rel=1e-5)
 
@@ -380,6 +384,27 @@ def test_every_table_of_an_irregular_sixteen_gpu_machine_is_there():
     chosen = kind.best_set(0xFFFF, 8)
     assert chosen is not None
     assert chosen.bandwidth == kind.best_bandwidths(8)[0xFFFF] == oracle_of(CUBEMESH_16).bandwidth(gpus_in(chosen.mask)) == 100.0
+
+
+# --- islands
+
+
+@pytest.mark.parametrize(
+    ("machine", "islands"),
+    [
+        pytest.param(HGX_H100_8, [0xFF], id="all GPUs behind NVSwitch"),
+        pytest.param(DGX1V, [0xFF], id="a mesh in which some reach each other over others only"),
+        pytest.param(BRIDGES_8, [0b11, 0b1100, 0b110000, 0b11000000], id="bridged pairs"),
+        pytest.param(BRIDGE_AND_PAIR, [0b11], id="GPUs without NVLinks are in none"),
+        pytest.param(PCIE8_PHB, [], id="no NVLinks at all"),
+    ],
+)
+def test_an_island_is_what_nvlinks_join(machine: Machine, islands: list[int]):
+    kind = class_of(machine)
+    assert list(kind.islands) == islands
+    assert kind.whole_islands[-1] == len(islands)
+    for mask in range(1 << machine.size):
+        assert kind.whole_islands[mask] == sum(mask & island == island for island in islands)
 
 
 # --- depths
