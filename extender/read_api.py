@@ -43,7 +43,7 @@ def node(cluster: Cluster, name: str) -> JsonObject | None:
         for bit, gpu in enumerate(topology.spec.gpus)
     ]
     answer["links"] = [list(codes) for codes in topology.spec.links.gpus]
-    answer["assumed"] = list(kind.links.assumptions)
+    answer["assumed"] = [*topology.matrix().warnings, *kind.links.assumptions]
     answer["bestSets"] = _best_sets(kind, int(view.free[row]), view.gpus[row].indices)
     return answer
 

@@ -18,6 +18,7 @@ QUERY = "--query-gpu=index,uuid,pci.bus_id,name,memory.total,memory.used,pcie.li
 OLD_QUERY = "--query-gpu=index,uuid,pci.bus_id,name,memory.total,memory.used,driver_version --format=csv"
 NVLINK = "nvlink -s"
 XML = "-q -x"
+P2P = "topo -p2p r"
 
 # What the tool prints with an exit status, for failures of all its commands.
 SENTENCES = {
@@ -85,6 +86,7 @@ def texts(machine: SampleMachine, seed: str = SEED) -> dict[str, str]:
         QUERY: query(machine, seed),
         NVLINK: nvlink(machine, seed),
         XML: xml(machine, seed),
+        P2P: p2p(machine.size),
     }
 
 
@@ -116,6 +118,14 @@ Legend:
 
 def _nic_legend(machine: SampleMachine) -> list[str]:
     return ["", "NIC Legend:", "", *(f"  NIC{n}: {name}" for n, name in enumerate(machine.nics)), ""] if machine.nics else []
+
+
+def p2p(size: int, refused: Mapping[tuple[int, int], str] | None = None) -> str:
+    """Return the text of `nvidia-smi topo -p2p r`: OK for all pairs but those, each direction by itself."""
+    names = [f"GPU{i}" for i in range(size)]
+    rows = [[" X " if i == j else (refused or {}).get((i, j), "OK") for j in range(size)] for i in range(size)]
+    lines = ["\t" + "\t".join(names) + "\t", *("\t".join([f" {name}", *row, ""]) for name, row in zip(names, rows, strict=True))]
+    return "\n".join([*lines, "", "Legend:", "", "  X    = Self", "  OK   = Status Ok", "  CNS  = Chipset not supported", ""])
 
 
 def query(machine: SampleMachine, seed: str = SEED) -> str:

@@ -4,7 +4,7 @@ Called by `publish` after a change has been written. Tells what people have to k
 not what they were. Devices are matched by UUID, never by index. A link of which one side is unknown did not change, so far as anybody knows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ class Change:
 
 def changes(before: GPUTopology, after: GPUTopology) -> list[Change]:
     """Return what changed, the cause before its consequences."""
-    return [*_driver(before, after), *_gpus(before, after), *_health(before, after), *_links(before, after)]
+    return [*_driver(before, after), *_gpus(before, after), *_health(before, after), *_links(before, after), *_peer_access(before, after)]
 
 
 def _driver(before: GPUTopology, after: GPUTopology) -> Iterator[Change]:
@@ -82,6 +82,28 @@ def _links(before: GPUTopology, after: GPUTopology) -> Iterator[Change]:
         yield _link_change(was, code, named)
 
 
+def _peer_access(before: GPUTopology, after: GPUTopology) -> Iterator[Change]:
+    """Yield what the driver no longer allows, and what it allows again, between GPUs that were there before."""
+    were, are, names = _refused(before), _refused(after), _names(after)
+    common = _names(before).keys() & names.keys()
+    lost = {pair: status for pair, status in are.items() if pair not in were and pair <= common}
+    back = {pair: status for pair, status in were.items() if pair not in are and pair <= common}
+    if lost:
+        yield Change("PeerAccessGone", f"no peer access {_named(lost, names)}: their data goes through host memory", is_warning=True)
+    if back:
+        yield Change("PeerAccessBack", f"peer access again {_named(back, names)}", is_warning=False)
+
+
+def _refused(topology: GPUTopology) -> dict[frozenset[str], str]:
+    uuids = [gpu.uuid for gpu in topology.spec.gpus]
+    return {frozenset((uuids[a], uuids[b])): status for (a, b), status in topology.refused().items()}
+
+
+def _named(pairs: Mapping[frozenset[str], str], names: Mapping[str, str]) -> str:
+    shown = [f"{'-'.join(sorted((names[uuid] for uuid in pair), key=lambda name: (len(name), name)))} ({status})" for pair, status in pairs.items()]
+    return ", ".join(shown[:_MOST_PAIRS]) + (f" and {len(shown) - _MOST_PAIRS} more pairs" if len(shown) > _MOST_PAIRS else "")
+
+
 def _link_change(was: LinkCode, code: LinkCode, named: list[str]) -> Change:
     kind = "NVLink" if was.nvlinks or code.nvlinks else "PCIe"
     worse = code.weakness() > was.weakness()
@@ -93,7 +115,7 @@ def _link_change(was: LinkCode, code: LinkCode, named: list[str]) -> Change:
 def _codes(topology: GPUTopology) -> dict[frozenset[str], LinkCode]:
     """Return the known links by the UUIDs of their GPUs."""
     uuids = [gpu.uuid for gpu in topology.spec.gpus]
-    return {frozenset((uuids[i], uuids[j])): code for i, j, code in topology.matrix().pairs() if code is not None}
+    return {frozenset((uuids[i], uuids[j])): code for i, j, code in topology.printed_matrix().pairs() if code is not None}
 
 
 def _names(topology: GPUTopology) -> dict[str, str]:

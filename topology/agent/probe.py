@@ -1,7 +1,7 @@
 """One look at this node: asks nvidia-smi and the kernel, and returns the GPUTopology that describes it.
 
 Called by `linkwise agent --once` through `once`; the running agent calls `look` (through `prober`), and adds what it remembers before it goes on to
-`publication`. In call order: who is there (`--query-gpu`, `-q -x` where that is not enough, `-L`, the kernel), how they are joined (`topo -m`, else the
+`publication`. In call order: who is there (`--query-gpu`, `-q -x` where that is not enough, `-L`, the kernel), how they are joined (`topo -m`, `topo -p2p r`, else the
 kernel's PCIe paths), and then `publication`, which decides what that makes.
 
 nvidia-smi is asked several times, and every question may fail by itself. Failures that speak of the whole node (no driver, no device, no answer) end
@@ -22,9 +22,9 @@ from topology.api import GPUTopology
 from topology.errors import InputError, NvidiaSmiError, NvidiaSmiFailure
 from topology.inventory import Gpu, Inventory
 from topology.matrix import LinkMatrix
-from topology.nvidia_smi import failure_in, read_list, read_nvlink_status, read_query_csv, read_query_xml, read_topology
+from topology.nvidia_smi import P2pMatrix, failure_in, read_list, read_nvlink_status, read_p2p, read_query_csv, read_query_xml, read_topology
 
-Read = TypeVar("Read", Inventory, LinkMatrix)
+Read = TypeVar("Read", Inventory, LinkMatrix, P2pMatrix)
 
 _IDENTITY: Final = "index,uuid,pci.bus_id,name,memory.total,memory.used,driver_version"
 _QUERIES: Final = (
@@ -59,7 +59,7 @@ def look(settings: AgentSettings, stop: threading.Event | None = None) -> Facts:
         inventory = fill_from_kernel(inventory.merged(_or_nothing(smi, read_query_xml, "-q", "-x")), settings.sysfs_root)
     inventory = inventory.merged(_of_the_same(inventory, _or_nothing(smi, read_nvlink_status, "nvlink", "-s")))
     try:
-        return Facts(inventory, _answer(smi, read_topology, "topo", "-m"))
+        return Facts(inventory, _answer(smi, read_topology, "topo", "-m"), refused=_refused(smi))
     except InputError as error:
         return _fallback(inventory, settings, error)
 
@@ -108,6 +108,14 @@ def _or_nothing(smi: NvidiaSmi, reader: Callable[[str], Inventory], *arguments: 
         return _answer(smi, reader, *arguments)
     except InputError:
         return Inventory()
+
+
+def _refused(smi: NvidiaSmi) -> dict[tuple[int, int], str] | None:
+    """Return the pairs of GPU indices between which the driver allows no reads; None where it does not tell, as drivers before 396 do not."""
+    try:
+        return {pair: str(status) for pair, status in _answer(smi, read_p2p, "topo", "-p2p", "r").refused().items()}
+    except InputError:
+        return None
 
 
 def _of_the_same(inventory: Inventory, details: Inventory) -> Inventory:

@@ -9,7 +9,7 @@ are `publish`'s.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -25,6 +25,7 @@ from topology.api import (
     LinkRows,
     NicSpec,
     PcieSlot,
+    RefusedPair,
     SourceSpec,
     read_gputopology,
 )
@@ -49,7 +50,7 @@ class Facts:
 
     ``fallback`` says that the matrix is one of PCIe paths from the kernel and why, ``failed`` only how `topo -m` failed; both are None where it did not.
     Of an earlier look (`recall`): ``kept`` says why the whole matrix is from then, ``notes`` which parts are; ``vanished`` holds the UUIDs of lost GPUs
-    that nothing but the earlier look tells of.
+    that nothing but the earlier look tells of. ``refused``: pairs of GPU indices without peer access, and the driver's word for it; None where nothing told.
     """
 
     inventory: Inventory
@@ -59,6 +60,7 @@ class Facts:
     kept: str | None = None
     notes: tuple[str, ...] = ()
     vanished: frozenset[str] = frozenset()
+    refused: Mapping[tuple[int, int], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def publication(node_name: str, facts: Facts, observed_at: datetime) -> GPUTopol
     found, notes = _matched(facts)
     if not found:
         raise TopologyError(f"node {node_name} has no GPU that can be published: {'; '.join(notes) or 'none was found'}")
-    links = _link_rows(facts.matrix, found)
+    links = _link_rows(facts, found)
     notes = [*([facts.kept] if facts.kept else []), *facts.notes, *notes, *_gaps(links)]
     spec = {
         "gpus": [_gpu_spec(one, facts.matrix) for one in found],
@@ -97,7 +99,7 @@ def as_yaml(topology: GPUTopology) -> str:
     """Return the object as YAML, keys in the order of the types, one row of the link matrix a line."""
     raw = topology.to_object()
     links = raw["spec"]["links"]
-    raw["spec"]["links"] = {key: [_OneLine(row) for row in rows] for key, rows in links.items()}
+    raw["spec"]["links"] = {key: [_OneLine(row) if isinstance(row, list) else row for row in rows] for key, rows in links.items()}
     return yaml.dump(raw, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_NEVER_WRAPPED)
 
 
@@ -140,10 +142,15 @@ def _left_out(gpu: Gpu) -> str:
 # --- spec -----------------------------------------------------------------------------------------------------------
 
 
-def _link_rows(matrix: LinkMatrix, found: list[_Found]) -> LinkRows:
+def _link_rows(facts: Facts, found: list[_Found]) -> LinkRows:
+    matrix = facts.matrix
     gpu_rows = tuple(tuple(_cell(matrix, a, b) for b in found) for a in found)
     nic_rows = tuple(tuple(_text(code) for code in _nic_cells(matrix, one)) for one in found) if matrix.nics else ()
-    return LinkRows(gpus=gpu_rows, nics=nic_rows)
+    place = {one.index: at for at, one in enumerate(found)}
+    refused = [
+        RefusedPair(a=place[a], b=place[b], status=status) for (a, b), status in sorted((facts.refused or {}).items()) if a in place and b in place
+    ]
+    return LinkRows(gpus=gpu_rows, nics=nic_rows, no_peer_access=tuple(refused) or None)
 
 
 def _cell(matrix: LinkMatrix, a: _Found, b: _Found) -> str:

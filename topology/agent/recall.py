@@ -5,6 +5,7 @@ sometimes the whole of `topo -m`. Published as it is told, the node would lose a
 seven GPUs that still work. Hardware does not change its places while it runs, so what was read before stands as long as nothing contradicts it:
 
 - a lost GPU is recognised by its bus id, and one that is no longer listed at all counts as lost until the next boot;
+- pairs without peer access stay so while nothing tells of them (`topo -p2p` failed), until the next boot;
 - the earlier matrix stands where all GPUs were in it, at the same bus ids, and no working GPU has fewer active NVLinks than it had, but for those that
   led to lost GPUs. After another boot silence does not count as consent: the number of NVLinks must have been told.
 
@@ -34,7 +35,7 @@ def recall(facts: Facts, earlier: Earlier | None) -> Facts:
     """Return the facts of a look with what only the earlier one knew."""
     if earlier is None:
         return facts
-    facts = _with_lost_gpus(facts, earlier)
+    facts = _with_peer_access(_with_lost_gpus(facts, earlier), earlier)
     if facts.fallback is not None and _still_true(facts, earlier):
         return _with_earlier_matrix(facts, earlier)
     return _with_rows_of_lost_gpus(facts, earlier)
@@ -103,6 +104,20 @@ def _with_own_indices(gpus: list[Gpu]) -> tuple[Gpu, ...]:
     return tuple(replace(gpu, index=given.get(at, gpu.index)) for at, gpu in enumerate(gpus))
 
 
+def _with_peer_access(facts: Facts, earlier: Earlier) -> Facts:
+    """Keep what the driver refused where this look was told nothing about it."""
+    if facts.refused is not None or not earlier.same_boot:
+        return facts
+    index = {gpu.uuid: gpu.index for gpu in facts.inventory.gpus}
+    before = [index.get(gpu.uuid) for gpu in earlier.topology.spec.gpus]
+    kept = {
+        (min(a, b), max(a, b)): status
+        for (i, j), status in earlier.topology.refused().items()
+        if (a := before[i]) is not None and (b := before[j]) is not None
+    }
+    return replace(facts, refused=kept) if kept else facts
+
+
 # --- how they are joined --------------------------------------------------------------------------------------------
 
 
@@ -128,7 +143,7 @@ def _unchanged(gpu: Gpu, before: Gpu, gone: int, earlier: Earlier) -> bool:
 
 def _nvlinks_to(topology: GPUTopology, uuid: str | None, others: set[str | None]) -> int:
     """Return how many NVLinks the earlier matrix shows between a GPU and the others."""
-    matrix = topology.matrix()
+    matrix = topology.printed_matrix()
     uuids = [gpu.uuid for gpu in topology.spec.gpus]
     codes = [matrix.between(uuids.index(uuid), position) for position, other in enumerate(uuids) if other in others and other != uuid] if uuid else []
     return sum(code.nvlinks for code in codes if code is not None)
@@ -178,7 +193,7 @@ class _Old:
     @staticmethod
     def of(earlier: Earlier) -> "_Old":
         topology = earlier.topology
-        return _Old(topology.matrix(), {gpu.uuid: at for at, gpu in enumerate(topology.spec.gpus)})
+        return _Old(topology.printed_matrix(), {gpu.uuid: at for at, gpu in enumerate(topology.spec.gpus)})
 
     def row(self, gpu: Gpu) -> GpuRow:
         at = self.position[gpu.uuid]

@@ -16,6 +16,7 @@ from topology.api.gputopology import (
     NicSpec,
     ObjectMeta,
     PcieSlot,
+    RefusedPair,
     SourceSpec,
     read_gputopology,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "NicSpec",
     "ObjectMeta",
     "PcieSlot",
+    "RefusedPair",
     "SourceSpec",
     "read_gputopology",
 ]

@@ -18,6 +18,7 @@ from topology.errors import TopologyError
 from topology.inventory import Gpu, Inventory
 from topology.links import LinkCode
 from topology.matrix import GpuRow, LinkMatrix, NicColumn
+from topology.peer_access import as_allowed
 
 MOST_GPUS = 16  # the tables hold a row for every subset: 2**16 of them
 
@@ -56,11 +57,22 @@ class NicSpec(_Wire):
     name: Annotated[str | None, Field(description="device name, for example mlx5_0")] = None
 
 
+class RefusedPair(_Wire):
+    """Two GPUs between which the driver allows no peer access: they exchange data through host memory, whatever their code says."""
+
+    a: Annotated[int, Field(ge=0, description="place of one in `gpus`, from 0")]
+    b: Annotated[int, Field(ge=0, description="place of the other")]
+    status: Annotated[str, Field(description="the driver's word, as nvidia-smi topo -p2p r prints it: CNS, GNS, TNS, NS, DR, U")]
+
+
 class LinkRows(_Wire):
     """The link matrix as codes: row i is the i-th entry of `gpus`. `X` on the diagonal, `-` where unknown."""
 
     gpus: Annotated[tuple[tuple[str, ...], ...], Field(description="one row a GPU, one code a GPU: X, NV1..NV18, PIX, PXB, PHB, NODE, SYS")]
     nics: Annotated[tuple[tuple[str, ...], ...], Field(description="one row a GPU, one code a NIC")] = ()
+    no_peer_access: Annotated[
+        tuple[RefusedPair, ...] | None, Field(description="pairs that the driver keeps apart; absent where there is none, or nothing is known")
+    ] = None
 
 
 class SourceSpec(_Wire):
@@ -148,7 +160,15 @@ class GPUTopology(_Wire):
         return self.metadata.name
 
     def matrix(self) -> LinkMatrix:
-        """Return the link matrix; raises TopologyError where rows and devices do not match."""
+        """Return the link matrix as the driver lets it be used; raises TopologyError where rows and devices do not match."""
+        return as_allowed(self.printed_matrix(), self.refused())
+
+    def refused(self) -> dict[tuple[int, int], str]:
+        """Return the pairs of places in `spec.gpus` without peer access, the lower first."""
+        return {(min(pair.a, pair.b), max(pair.a, pair.b)): pair.status for pair in self.spec.links.no_peer_access or ()}
+
+    def printed_matrix(self) -> LinkMatrix:
+        """Return the link matrix as nvidia-smi printed it; raises TopologyError where rows and devices do not match."""
         gpus = tuple(GpuRow(gpu.index, cpus=gpu.cpus, numa=None if gpu.numa_node is None else str(gpu.numa_node)) for gpu in self.spec.gpus)
         nics = tuple(NicColumn(nic.label, nic.name) for nic in self.spec.nics)
         nic_rows = self.spec.links.nics or tuple(() for _ in gpus)
@@ -215,4 +235,7 @@ def _check(topology: GPUTopology) -> None:
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
             raise TopologyError(f"spec.gpus holds {key} {twice} twice; accepted: every GPU once")
-    topology.matrix()
+    size = topology.printed_matrix().size
+    for a, b in topology.refused():
+        if a == b or b >= size:
+            raise TopologyError(f"spec.links.noPeerAccess names GPUs {a} and {b}; accepted: two different places from 0 to {size - 1}")

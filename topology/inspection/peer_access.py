@@ -1,22 +1,11 @@
-"""What a link matrix is worth where the driver lets some GPUs not use it: `nvidia-smi topo -p2p` beside `topo -m`.
+"""The matrix that `linkwise inspect --p2p FILE` goes by: that of `topo -m`, less what the statuses of `topo -p2p` forbid. Called by `reading`.
 
-Called by `reading`. Two GPUs without peer access exchange data through host memory, whatever connects them. Measured rates of that are 0.58 to 0.70 of the slot: P100
-9.2 to 10.8 of 15.75 GB/s behind one switch (uuudown/Tartan, p2p off), RTX 4090 20 to 22 of 31.5 (NVIDIA/nccl issue 814), H100 37 of 63 (NVIDIA/nccl issue 1264).
-So such a pair counts as SYS, the longest path, whose share is 0.58: as a link, as a hop of a ring, and for `max-distance`.
+The rule itself is `topology.peer_access`; here only the statuses are matched with the rows.
 """
 
-from dataclasses import replace
-from itertools import combinations
-from typing import Final
-
-from topology.links import LinkCode
 from topology.matrix import LinkMatrix
-from topology.nvidia_smi import P2pCapability, P2pMatrix, P2pStatus
-
-_THROUGH_THE_HOST: Final = LinkCode("SYS")
-# Atomics and the like may be missing where reads and writes work; `-p2p n` says NS of every pair without NVLinks.
-_ABOUT_COPIES: Final = frozenset({P2pCapability.READ, P2pCapability.WRITE, P2pCapability.READ_WRITE, P2pCapability.UNKNOWN})
-_SHOWN: Final = 4
+from topology.nvidia_smi import P2pMatrix
+from topology.peer_access import as_allowed
 
 
 def with_peer_access(matrix: LinkMatrix, p2p: P2pMatrix) -> tuple[LinkMatrix, list[str]]:
@@ -28,27 +17,13 @@ def with_peer_access(matrix: LinkMatrix, p2p: P2pMatrix) -> tuple[LinkMatrix, li
     >>> found.between(0, 1).text, told
     ('SYS', ['no peer access between GPU0 and GPU1 (CNS): they exchange data through host memory, counted as SYS'])
     """
-    if p2p.capability not in _ABOUT_COPIES:
+    if not p2p.is_about_copies:
         return matrix, [
             f"the peer-to-peer statuses are those of `topo -p2p {p2p.capability}`, which tell nothing about copies; wanted: `topo -p2p r`"
         ]
-    place = {index: at for at, index in enumerate(p2p.gpus)}
-    refused: dict[tuple[int, int], P2pStatus] = {}
-    for a, b in combinations(range(matrix.size), 2):
-        i, j = place.get(matrix.gpus[a].index), place.get(matrix.gpus[b].index)
-        if i is not None and j is not None:
-            for status in (p2p.statuses[i][j], p2p.statuses[j][i]):
-                if status is not None and status is not P2pStatus.OK:
-                    refused[a, b] = status
-    cells = [list(row) for row in matrix.gpu_cells]
-    for a, b in refused:
-        cells[a][b] = cells[b][a] = _THROUGH_THE_HOST
-    return replace(matrix, gpu_cells=tuple(map(tuple, cells))), [*p2p.warnings, *_told(matrix, refused)]
-
-
-def _told(matrix: LinkMatrix, refused: dict[tuple[int, int], P2pStatus]) -> list[str]:
-    if not refused:
-        return []
-    pairs = [f"{matrix.gpus[a].label} and {matrix.gpus[b].label} ({status})" for (a, b), status in refused.items()]
-    more = f" and {len(pairs) - _SHOWN} more pairs" if len(pairs) > _SHOWN else ""
-    return [f"no peer access between {', '.join(pairs[:_SHOWN])}{more}: they exchange data through host memory, counted as SYS"]
+    place = {gpu.index: at for at, gpu in enumerate(matrix.gpus)}
+    refused = {
+        (min(place[a], place[b]), max(place[a], place[b])): str(status) for (a, b), status in p2p.refused().items() if a in place and b in place
+    }
+    allowed = as_allowed(matrix, refused)
+    return allowed, [*p2p.warnings, *allowed.warnings[len(matrix.warnings) :]]

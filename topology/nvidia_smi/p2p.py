@@ -50,6 +50,21 @@ class P2pMatrix:
     statuses: tuple[tuple[P2pStatus | None, ...], ...]
     warnings: tuple[str, ...] = ()
 
+    @property
+    def is_about_copies(self) -> bool:
+        """Whether the statuses are those of reads and writes: atomics and the like may be missing where these work; `n` says NS without NVLinks."""
+        return self.capability in {P2pCapability.READ, P2pCapability.WRITE, P2pCapability.READ_WRITE, P2pCapability.UNKNOWN}
+
+    def refused(self) -> dict[tuple[int, int], P2pStatus]:
+        """Return the pairs of GPU indices, lower first, of which a direction does not work, with its status."""
+        found: dict[tuple[int, int], P2pStatus] = {}
+        for i, a in enumerate(self.gpus):
+            for j, b in enumerate(self.gpus):
+                status = self.statuses[i][j]
+                if a != b and status is not None and status is not P2pStatus.OK:
+                    found[min(a, b), max(a, b)] = status
+        return found
+
 
 _WANTED: Final = "wanted: the output of `nvidia-smi topo -p2p r`"
 _MOST_GPUS: Final = 64  # as for the link matrix

@@ -60,6 +60,20 @@ def test_a_link_that_is_weaker_is_told_with_what_it_was() -> None:
     assert shown(changes(DGX, with_link(DGX, {(0, 3): "NV1"}))) == [("NVLinkGone", "NVLink GPU0-GPU3: NV2 before, NV1 now", True)]
 
 
+def refusing(topology: GPUTopology, *pairs: tuple[int, int]) -> GPUTopology:
+    raw = topology.to_object()
+    raw["spec"]["links"]["noPeerAccess"] = [{"a": a, "b": b, "status": "CNS"} for a, b in pairs]
+    return read_gputopology(raw)
+
+
+def test_peer_access_that_goes_and_comes_is_told_by_pairs() -> None:
+    """The codes are as they were: what the hardware is has not changed."""
+    gone = "no peer access GPU0-GPU3 (CNS), GPU1-GPU2 (CNS): their data goes through host memory"
+    assert shown(changes(DGX, refusing(DGX, (0, 3), (2, 1)))) == [("PeerAccessGone", gone, True)]
+    assert shown(changes(refusing(DGX, (0, 3)), DGX)) == [("PeerAccessBack", "peer access again GPU0-GPU3 (CNS)", False)]
+    assert changes(refusing(DGX, (0, 3)), refusing(DGX, (0, 3))) == []
+
+
 def test_a_pcie_path_that_differs_is_told_too() -> None:
     mesh = with_link(sample("mesh", "node-a"), {(0, 1): "PHB"})
     assert shown(changes(mesh, with_link(mesh, {(0, 1): "SYS"}))) == [("LinksChanged", "PCIe GPU0-GPU1: PHB before, SYS now", True)]

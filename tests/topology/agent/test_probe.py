@@ -13,6 +13,7 @@ from tests.stand_in import (
     LIST,
     NVLINK,
     OLD_QUERY,
+    P2P,
     QUERY,
     QUERY_HEADER,
     SENTENCES,
@@ -21,6 +22,7 @@ from tests.stand_in import (
     Answer,
     kernel_name,
     old_query,
+    p2p,
     query,
     query_rows,
     texts,
@@ -109,6 +111,35 @@ def test_nvlink_status_may_fail(tmp_path: Path) -> None:
     assert [gpu.nvlinks for gpu in topology.spec.gpus] == [None] * 8
     assert topology.spec.links == sample("dgx1v", "node-a").spec.links
     assert topology.spec.source.quality == "full"
+
+
+def test_pairs_without_peer_access_are_published_beside_the_codes(tmp_path: Path) -> None:
+    """The weaker direction counts; the codes stay what the hardware is."""
+    told = p2p(8, {(0, 3): "CNS", (5, 1): "GNS"})
+    topology = look(write_nvidia_smi(tmp_path, DGX1V, replaced={P2P: Answer(told)}))
+    assert topology.spec.links.gpus == sample("dgx1v", "node-a").spec.links.gpus
+    assert topology.refused() == {(0, 3): "CNS", (1, 5): "GNS"}
+    assert [str(topology.matrix().between(a, b)) for a, b in ((0, 3), (1, 5), (0, 1))] == ["SYS", "SYS", "NV1"]
+    assert topology.spec.source.quality == "full"
+    assert {condition.type: condition.status for condition in topology.status.conditions}["LinksKnown"] == "True"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            Answer("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n", 2), id="a driver that does not know the question"
+        ),
+        pytest.param(Answer("", 0), id="silence"),
+        pytest.param(Answer("Segmentation fault\n", 139), id="a crash"),
+        pytest.param(Answer(p2p(8)), id="all is well"),
+    ],
+)
+def test_without_word_of_peer_access_everything_is_as_before(tmp_path: Path, answer: Answer) -> None:
+    topology = look(write_nvidia_smi(tmp_path, DGX1V, replaced={P2P: answer}))
+    assert topology.spec.links.no_peer_access is None
+    assert topology.spec.source.notes == ()
+    assert topology.matrix() == topology.printed_matrix()
 
 
 def test_the_list_may_fail_with_a_note(tmp_path: Path) -> None:

@@ -53,6 +53,23 @@ def with_gpus(found: Facts, *gpus: Gpu) -> Facts:
     return replace(found, inventory=replace(found.inventory, gpus=gpus))
 
 
+def test_refused_pairs_stay_refused_while_nothing_tells_of_them() -> None:
+    """`topo -p2p` may fail now and then; a set must not look faster for that. After a boot the driver may have been told otherwise."""
+    before = Earlier(published(replace(facts(DGX1V), refused={(0, 3): "CNS"})), same_boot=True)
+    assert recall(facts(DGX1V), before).refused == {(0, 3): "CNS"}
+    assert recall(replace(facts(DGX1V), refused={}), before).refused == {}
+    assert recall(facts(DGX1V), replace(before, same_boot=False)).refused is None
+
+
+def test_the_codes_that_are_kept_are_those_that_were_printed() -> None:
+    """Not those that peer access has lowered: the pair may get it back."""
+    before = Earlier(published(replace(facts(DGX1V), refused={(0, 3): "CNS"})), same_boot=True)
+    found = recall(replace(facts(DGX1V), matrix=NO_MATRIX, fallback=FAILED, failed=FAILED), before)
+    again = published(found)
+    assert again.spec.links == before.topology.spec.links
+    assert str(again.printed_matrix().between(0, 3)) == "NV2"
+
+
 def lost(machine: SampleMachine, index: int, told: Gpu) -> Facts:
     """Return a look at the machine with that much told of one GPU, its row of the matrix missing."""
     whole = facts(machine)

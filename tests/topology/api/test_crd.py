@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from extender.sample_machines import SAMPLE_MACHINES, sample
-from topology.api import Condition, GpuHolder, GpuStatus, GPUTopologyStatus, SourceSpec
+from topology.api import Condition, GpuHolder, GpuStatus, GPUTopologyStatus, RefusedPair, SourceSpec
 from topology.api.crd import crd, crd_yaml, object_schema
 
 ROOT = Path(__file__).parents[3]
@@ -115,7 +115,8 @@ def full(kind: str) -> dict[str, Any]:
     gpus = tuple(GpuStatus(uuid=gpu.uuid, healthy=False, reason="lost", memory_used_mib=1, holders=(holder,)) for gpu in topology.spec.gpus)
     conditions = (Condition(type="LinksKnown", status="True", reason="MatrixRead", message="…", last_transition_time=now),)
     status = GPUTopologyStatus(observed_at=now, gpus=gpus, holders_observed=True, conditions=conditions, free_gpus=0, health="8 of 8 lost")
-    spec = topology.spec.model_copy(update={"source": SourceSpec(kind="sysfs", quality="fallback", notes=("why",))})
+    links = topology.spec.links.model_copy(update={"no_peer_access": (RefusedPair(a=0, b=1, status="CNS"),)})
+    spec = topology.spec.model_copy(update={"source": SourceSpec(kind="sysfs", quality="fallback", notes=("why",)), "links": links})
     return topology.model_copy(update={"spec": spec, "status": status}).to_object()
 
 

@@ -44,6 +44,33 @@ def test_matrix_and_inventory_are_the_machine(kind: str) -> None:
     assert inventory.driver_version == machine.driver_version
 
 
+def refusing(kind: str, *pairs: dict[str, Any]) -> dict[str, Any]:
+    raw = sample(kind, "node-a").to_object()
+    raw["spec"]["links"]["noPeerAccess"] = list(pairs)
+    return raw
+
+
+def test_pairs_without_peer_access_count_as_sys_whatever_their_code_says() -> None:
+    topology = read_gputopology(refusing("nvswitch", {"a": 5, "b": 2, "status": "CNS"}))
+    assert str(topology.matrix().between(2, 5)) == "SYS"
+    assert str(topology.printed_matrix().between(2, 5)) == "NV18"
+    assert any("no peer access between GPU2 and GPU5 (CNS)" in warning for warning in topology.matrix().warnings)
+    assert read_gputopology(topology.to_object()) == topology
+
+
+@pytest.mark.parametrize(
+    ("pair", "problem"),
+    [
+        pytest.param({"a": 1, "b": 8, "status": "CNS"}, "names GPUs 1 and 8; accepted: two different places from 0 to 7", id="no such GPU"),
+        pytest.param({"a": 1, "b": 1, "status": "CNS"}, "names GPUs 1 and 1; accepted: two different places from 0 to 7", id="one GPU"),
+        pytest.param({"a": -1, "b": 1, "status": "CNS"}, "noPeerAccess", id="before the first"),
+    ],
+)
+def test_a_pair_that_is_none_is_refused_by_name(pair: dict[str, Any], problem: str) -> None:
+    with pytest.raises(TopologyError, match=problem):
+        read_gputopology(refusing("nvswitch", pair))
+
+
 def test_what_the_api_server_adds_is_kept_or_skipped() -> None:
     raw = sample("mesh", "node-a").to_object()
     raw["metadata"] |= {"resourceVersion": "7", "uid": "u", "managedFields": [{}]}
