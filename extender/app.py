@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from extender import log_keys, read_api
 from extender.cluster import Cluster, EntryState
+from extender.deepening import Deepening
 from extender.metrics import Metrics
 from extender.placement import fragmentation
 from extender.protocol import Binder, error_answer
@@ -74,7 +75,7 @@ class OpenGate:
 def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings, gate: Gate | None = None) -> FastAPI:
     """Return the app over an extender; without a gate every call is answered."""
     gate = gate or OpenGate()
-    app = FastAPI(title="Linkwise", version=version("linkwise"), lifespan=_lifespan(verbs), docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="Linkwise", version=version("linkwise"), lifespan=_lifespan(verbs, gate), docs_url=None, redoc_url=None, openapi_url=None)
     call = _Calls(metrics, settings, gate)
 
     for verb, answer in (
@@ -165,14 +166,14 @@ def _json(body: bytes, status: int = 200) -> Response:
     return Response(body, status_code=status, media_type="application/json")
 
 
-def _lifespan(verbs: Verbs) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+def _lifespan(verbs: Verbs, gate: Gate) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(_resolve_for_ever(verbs))
+        tasks = [asyncio.create_task(_resolve_for_ever(verbs)), asyncio.create_task(Deepening(verbs.cluster, lambda: not gate.unready()).run())]
         yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     return lifespan
 

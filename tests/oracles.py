@@ -16,7 +16,6 @@ LEVELS = ("NV", "PIX", "PXB", "PHB", "NODE", "SYS")
 # What a PCIe path of some length leaves of the slot, and the slot's GB/s by generation (x16, one direction, after line coding).
 PATH_SHARE = {"PIX": 0.85, "PXB": 0.82, "PHB": 0.7617, "NODE": 0.70, "SYS": 0.58}
 SLOT_X16 = {3: 15.75392, 4: 31.50768, 5: 63.01536}
-MOST_PACKED = 8  # GPUs of a mesh whose sets are packed; in a larger one the best single ring is the answer
 
 Set = frozenset[int]
 
@@ -102,8 +101,6 @@ class MachineOracle:
         slowest = max(min(self.links(a, b) for a, b in ring) for ring in nvlink_rings) * self.nvlink_gb_per_s
         if self.switched:
             return max(pcie, slowest)
-        if len(self._meshed(min(gpus))) > MOST_PACKED:
-            return max(pcie, 2 * slowest)
         return max(pcie, 2 * self.nvlink_gb_per_s * self._packed_rings(gpus, nvlink_rings))
 
     @staticmethod
@@ -123,11 +120,6 @@ class MachineOracle:
         found = linprog([self.links(a, b) for a, b in pairs], A_ub=-costs, b_ub=-np.ones(len(rings)), method="highs")
         assert found.success, found.message
         return float(found.fun)
-
-    def _meshed(self, start: int) -> set[int]:
-        """GPUs that NVLinks lead to, directly or over others."""
-        nvlinks = [["NV" if self.links(a, b) else "SYS" for b in sorted(self.everything)] for a in sorted(self.everything)]
-        return self._reached(nvlinks, start, "NV")
 
     @cached_property
     def bandwidths(self) -> dict[Set, float]:

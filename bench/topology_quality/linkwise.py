@@ -26,7 +26,7 @@ def topology_class_of(
     matrix = from_codes(codes)
     inventory = Inventory(tuple(Gpu(index=i, model=model) for i in range(matrix.size)))
     bandwidth = None if bandwidth_of is None else np.array([bandwidth_of(mask) if mask.bit_count() > 1 else 0.0 for mask in range(1 << matrix.size)])
-    return TopologyClass("bench", matrix, matched_gpus(matrix, inventory), machine_links(matrix, inventory), bandwidth=bandwidth, weights=weights)
+    return TopologyClass("bench", matrix, matched_gpus(matrix, inventory), machine_links(matrix, inventory), bandwidth=bandwidth).under(weights)
 
 
 def predicted_up_to(table: LinkTable, largest: int) -> Callable[[int], float]:

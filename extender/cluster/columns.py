@@ -118,6 +118,12 @@ class Columns:
             self.classes.append(topology_class)
         return number
 
+    def deepen(self, topology_class: TopologyClass) -> list[int]:
+        """Replace the tables of a class by deeper ones; returns the rows of its nodes."""
+        number = self._class_of_key[topology_class.key]
+        self.classes[number] = topology_class
+        return [int(row) for row in np.flatnonzero(self.class_index[: self.count] == number)]
+
     def _own_lists(self) -> None:
         if self._lists_shared:
             self.gpus, self.closed_by = list(self.gpus), list(self.closed_by)

@@ -22,8 +22,9 @@ from extender.cluster.view import TentativeHold, View
 from extender.handoff import native
 from extender.reasons import Refusal
 from topology.api import GpuHolder, GPUTopology, read_gputopology
+from topology.collective import Depth
 from topology.errors import TopologyError
-from topology.topology_class import topology_class
+from topology.topology_class import TopologyClass, topology_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,13 @@ class _Closure:
 class Cluster:
     """The state of all GPU nodes; lives on one event loop, so it needs no locks."""
 
-    def __init__(self, whole_gpu_resource: str, clock: Callable[[], float], *, needs_observation: bool = False) -> None:
-        """``needs_observation``: a node takes no pods before its agent has said in what state its GPUs are."""
+    def __init__(self, whole_gpu_resource: str, clock: Callable[[], float], *, needs_observation: bool = False, depth: Depth = Depth.UP_TO_8) -> None:
+        """``needs_observation``: a node takes no pods before its agent has said in what state its GPUs are.
+
+        ``depth``: how far a new class of nodes is worked out before its nodes open; further is the business of whoever calls `deepen`.
+        """
+        self.depth = depth
+        self._shallow: dict[str, TopologyClass] = {}
         self._resource = whole_gpu_resource
         self._needs_observation = needs_observation
         self._clock = clock
@@ -85,7 +91,9 @@ class Cluster:
     def _take_in(self, topology: GPUTopology) -> None:
         columns, row = self._columns, self._columns.row(topology.name)
         inventory = topology.inventory()
-        kind = topology_class(topology.matrix(), inventory)
+        kind = topology_class(topology.matrix(), inventory, self.depth)
+        if kind.next_depth is not None:
+            self._shallow[kind.key] = kind
         columns.class_index[row] = columns.class_number(kind)
         self._set_gpus(row, NodeGpus.of(inventory))
         unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
@@ -97,6 +105,18 @@ class Cluster:
         if self._needs_observation:
             self._wait_for_observation(topology)
         self._recount(topology.name)
+
+    def shallow_classes(self) -> list[TopologyClass]:
+        """Return the classes whose tables do not tell all that there is."""
+        return list(self._shallow.values())
+
+    def deepen(self, kind: TopologyClass) -> None:
+        """Go by the deeper tables of a class from now on: to everybody who remembers answers its nodes have changed."""
+        self._shallow.pop(kind.key, None)
+        if kind.next_depth is not None:
+            self._shallow[kind.key] = kind
+        for row in self._columns.deepen(kind):
+            self._columns.touch(row)
 
     def _wait_for_observation(self, topology: GPUTopology) -> None:
         """Close a node whose agent has written what there is, but not yet in what state; open it at once when it has."""

@@ -48,9 +48,9 @@ class Placement:
         """Return the class with the weights of this placement."""
         if self.weights is None:
             return kind
-        known = self._weighed.get(kind.key)
+        known = self._weighed.get(kind.version)
         if known is None:
-            known = self._weighed[kind.key] = kind.under(self.weights)
+            known = self._weighed[kind.version] = kind.under(self.weights)
         return known
 
     def fits(self, shape: Shape, view: View) -> Fits:
@@ -74,14 +74,14 @@ class Placement:
     def plan(self, shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
         """Return the plan on those GPUs of a class, None where there is none; ``mask`` is restricted to the model and the NICs asked for here."""
         mask &= usable_mask(shape, kind)
-        key = (kind.key, mask, shape)
+        key = (kind.version, mask, shape)
         if key not in self._plans:
             self._plans[key] = plan(shape, self.weighed(kind), mask)
         return self._plans[key]
 
     def prospects(self, shape: Shape, kind: TopologyClass, masks: NDArray[np.int64]) -> Prospects:
         """Return the tables of a shape on a class, filled for those masks."""
-        key = (kind.key, shape)
+        key = (kind.version, shape)
         known = self._prospects.get(key)
         if known is None:
             known = self._prospects[key] = Prospects(shape, self.weighed(kind), self.plan)

@@ -20,6 +20,8 @@ from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.objects import pod_object
 from tests.e2e.program import wait_until
 
+pytestmark = pytest.mark.alone
+
 NODES = tuple(f"node-{number}" for number in range(20))
 PODS = 8 * len(NODES)
 GOES_ON_S = 20

@@ -19,6 +19,8 @@ from tests.e2e.fault_proxy import FaultProxy
 from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.objects import pod_object
 
+pytestmark = pytest.mark.alone
+
 KINDS = tuple(SAMPLE_MACHINES)
 NODES = {f"node-{number}": KINDS[number % len(KINDS)] for number in range(1000)}
 PODS_A_NODE = 5

@@ -7,10 +7,11 @@ rate. What is packed is GB/s, so links of different generations may mix.
     maximise   2 * sum of x_c          over the Hamiltonian cycles c of the set
     subject to sum of x_c over the cycles through a pair <= GB/s of that pair, one direction
 
-Uniform meshes have a closed form; others are solved exactly up to `EXACT_UP_TO` GPUs (2,520 cycles). Machines that are larger keep the best single ring, a lower
-bound: an eighth of the sets of a 16-GPU mesh would have millions of cycles.
+Uniform meshes have a closed form; others are solved exactly up to `EXACT_UP_TO` GPUs (2,520 cycles) and, where they have no more than `MOST_CYCLES`, beyond. Of
+larger sets with more cycles those that are found first are packed. That is a lower bound; no packing exceeds the NVLinks of the GPU that has the fewest to the others.
 """
 
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -19,13 +20,15 @@ from numpy.typing import NDArray
 from topology.errors import InternalError
 
 EXACT_UP_TO: Final = 8
+MOST_CYCLES: Final = 2520  # as many as 8 GPUs can have; MAPA's 16-GPU cube mesh has 200
+_MOST_STEPS: Final = 50_000  # of the search for them, above 8 GPUs: a tenth of a second
 _ROUND: Final = 6  # digits of GB/s kept: the solver's answers are exact to 1e-9, equal sets must compare equal
 
 
 def packed_rate(hop: NDArray[np.float64]) -> float:
-    """Return GB/s that rings through all GPUs of ``hop`` carry together; 0.0 where there is no ring.
+    """Return GB/s that rings through all GPUs of ``hop`` carry together; 0.0 where no ring is found.
 
-    ``hop`` (k, k), symmetric, k from 3 to `EXACT_UP_TO`: GB/s of each pair's NVLinks, one direction, 0.0 without.
+    ``hop`` (k, k), symmetric, k of 3 and more: GB/s of each pair's NVLinks, one direction, 0.0 without. Exact up to `EXACT_UP_TO` GPUs.
 
     Raises
     ------
@@ -44,7 +47,7 @@ def packed_rate(hop: NDArray[np.float64]) -> float:
     """
     size = len(hop)
     pairs = hop[np.triu_indices(size, 1)]
-    if pairs.min() == pairs.max():
+    if is_uniform(hop):
         return float(pairs[0]) * (size - 1)
     uses = _cycles(hop > 0)
     if not len(uses):
@@ -57,16 +60,25 @@ def packed_rate(hop: NDArray[np.float64]) -> float:
     return round(-2.0 * float(solved.fun), _ROUND)
 
 
+def is_uniform(hop: NDArray[np.float64]) -> bool:
+    """Tell whether all pairs of a set are linked alike, (k, k): then the rate has a closed form."""
+    pairs = hop[np.triu_indices(len(hop), 1)]
+    return bool(pairs.min() == pairs.max())
+
+
 def _cycles(linked: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the Hamiltonian cycles as rows of 0 and 1 over the pairs (in the order of np.triu_indices), each once."""
+    """Return Hamiltonian cycles as rows of 0 and 1 over the pairs (in the order of np.triu_indices), each once: all of them up to `EXACT_UP_TO` GPUs."""
     size = len(linked)
     number = np.zeros((size, size), np.int64)
     number[np.triu_indices(size, 1)] = np.arange(size * (size - 1) // 2)
     number += number.T
     rows: list[list[int]] = []
     neighbours = [np.nonzero(linked[i])[0].tolist() for i in range(size)]
+    steps = count() if size <= EXACT_UP_TO else iter(range(_MOST_STEPS))
 
     def extend(path: list[int], left: set[int]) -> None:
+        if len(rows) == MOST_CYCLES or next(steps, None) is None:
+            return
         if not left:
             # Each cycle is met in both directions; the one whose second GPU has the lower number counts.
             if linked[path[-1], path[0]] and path[1] < path[-1]:

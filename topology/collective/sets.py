@@ -3,11 +3,12 @@
 Called by `topology_class`, which keeps the figures as tables. Two GPUs get the better of their NVLinks and their PCIe path. Three or more form rings: as many at
 once as their NVLinks carry (`rings`), or, where they have no NVLink ring, one over PCIe whose slowest hop decides (`pcie`).
 
-Sets are looked at all together: which have a ring, and how fast their best single one is, comes from one recurrence over all of them; only those that have one and
-are irregular cost a linear program. NVSwitch has a closed form: all links of one GPU, for every set.
+NVSwitch and uniform meshes have a closed form. In other meshes, which sets have a ring and how fast their best single one is comes from one recurrence over all
+sets together; only those that have one cost a linear program. So a table comes in depths: what is known at once, and what takes a while. Each depth is a lower
+bound of the next, and `depths` tells which there are for a machine.
 """
 
-from itertools import combinations
+from enum import IntEnum
 from typing import Final
 
 import networkx as nx
@@ -16,14 +17,33 @@ from numpy.typing import NDArray
 
 from topology.collective.machine_links import MachineLinks
 from topology.collective.pcie import pcie_rings, pcie_tree
-from topology.collective.rings import EXACT_UP_TO, packed_rate
+from topology.collective.rings import EXACT_UP_TO, is_uniform, packed_rate
 from topology.errors import TopologyError
+
+
+class Depth(IntEnum):
+    """How much of a table is worked out; a figure never falls from one to the next."""
+
+    AT_ONCE = 0  # closed forms, pairs and PCIe; of irregular meshes of up to 8 GPUs the best single ring: about a millisecond
+    UP_TO_8 = 1  # sets of up to 8 GPUs are exact, the best single ring of larger ones: 0.2 s for 8 GPUs, below 1 s for 16
+    FULL = 2  # larger sets are packed too, within the bounds of `rings`: about 15 s for a mesh of 16 GPUs
+
 
 # 2**16 sets are 65,536 figures a table. The largest machine with one link matrix that is sold today is the DGX-2 with 16 GPUs.
 MAX_GPUS: Final = 16
+# Linear programs for one mesh, each of some 6 ms: half a minute. MAPA's 16-GPU cube mesh needs 2,536.
+MOST_PACKED: Final = 4096
 
 
-def set_bandwidths(links: MachineLinks) -> NDArray[np.float64]:
+def depths(links: MachineLinks) -> tuple[Depth, ...]:
+    """Return the depths of the machine's table that tell more than the one before, AT_ONCE first."""
+    meshes = _meshes(links)
+    if not any(_is_irregular(_hops(links), mesh) for mesh in meshes):
+        return (Depth.AT_ONCE,)
+    return (Depth.AT_ONCE, Depth.UP_TO_8, Depth.FULL) if max(map(len, meshes)) > EXACT_UP_TO else (Depth.AT_ONCE, Depth.UP_TO_8)
+
+
+def set_bandwidths(links: MachineLinks, depth: Depth = Depth.FULL) -> NDArray[np.float64]:
     """Return GB/s of every set of GPUs, shape (2**n,), indexed by the set's bits (bit i = GPU at position i); 0.0 for sets below two GPUs.
 
     Raises TopologyError above 16 GPUs.
@@ -35,13 +55,72 @@ def set_bandwidths(links: MachineLinks) -> NDArray[np.float64]:
     """
     if links.size > MAX_GPUS:
         raise TopologyError(f"the machine has {links.size} GPUs in one link matrix; accepted: up to {MAX_GPUS}")
-    nvlink_hop = links.nvlinks * links.nvlink_gb_per_s
-    # A cycle of NVLinks is two directed rings, one each way round. Behind NVSwitch a cell shows all links of the GPU, which both rings share.
-    behind_switch = links.nvswitch[:, None] & links.nvswitch[None, :]
-    table = np.maximum(_packed(_best_rings(np.where(behind_switch, 1.0, 2.0) * nvlink_hop), nvlink_hop, links.nvswitch), _over_pcie(links))
+    table = _over_pcie(links)
+    np.maximum(table, _through_nvswitch(links), out=table)
+    for mesh in _meshes(links):
+        _raise_to_mesh(table, _hops(links), mesh, depth)
     i, j = np.triu_indices(links.size, 1)
-    table[(1 << i) | (1 << j)] = np.maximum(nvlink_hop, links.pcie_gb_per_s)[i, j]
+    table[(1 << i) | (1 << j)] = np.maximum(_hops(links), links.pcie_gb_per_s)[i, j]
     return table
+
+
+def _hops(links: MachineLinks) -> NDArray[np.float64]:
+    """(n, n) GB/s of the NVLinks of each pair, one direction."""
+    return np.asarray(links.nvlinks * links.nvlink_gb_per_s)
+
+
+def _through_nvswitch(links: MachineLinks) -> NDArray[np.float64]:
+    """Rate of every set of GPUs behind NVSwitch, shape (2**n,), 0.0 for others: a cell shows all links of a GPU, which rings of both directions share."""
+    behind = links.nvswitch[:, None] & links.nvswitch[None, :]
+    hop = np.where(behind, _hops(links), 0.0)
+    own = hop.max(axis=1, initial=0.0)
+    if not np.array_equal(hop, np.where(behind & ~np.eye(links.size, dtype=np.bool_), np.minimum(own[:, None], own[None, :]), 0.0)):
+        return _best_rings(hop)  # a pair that sees less than both its ends: not every order of the ring is alike
+    slowest = np.full(1 << links.size, np.inf)
+    for gpu in range(links.size):
+        slowest[1 << gpu : 2 << gpu] = np.minimum(slowest[: 1 << gpu], own[gpu])
+    slowest[np.bitwise_count(np.arange(len(slowest))) < 3] = 0.0
+    return slowest
+
+
+def _raise_to_mesh(table: NDArray[np.float64], hop: NDArray[np.float64], mesh: list[int], depth: Depth) -> None:
+    """Raise the figures of the sets inside one mesh of GPUs to what its rings carry, as far as that depth goes."""
+    inside = hop[np.ix_(mesh, mesh)]
+    if is_uniform(inside):
+        sizes = np.bitwise_count(np.arange(1 << len(mesh)))
+        rates = np.where(sizes >= 3, inside[0, 1] * (sizes - 1.0), 0.0)
+    elif len(mesh) > EXACT_UP_TO and depth is Depth.AT_ONCE:
+        return  # which sets have a ring takes a tenth of a second
+    else:
+        rates = _best_rings(2.0 * inside)  # a cycle of NVLinks is two directed rings, one each way round
+        _pack(rates, inside, depth)
+    masks = np.zeros(len(rates), dtype=np.int64)
+    for at, gpu in enumerate(mesh):
+        masks[1 << at : 2 << at] = masks[: 1 << at] | 1 << gpu
+    table[masks] = np.maximum(table[masks], rates)
+
+
+def _pack(rates: NDArray[np.float64], hop: NDArray[np.float64], depth: Depth) -> None:
+    """Raise the rates of the sets of a mesh from their best single ring to their packing, smaller sets first, as far as that depth goes."""
+    sizes = np.bitwise_count(np.arange(len(rates)))
+    most = {Depth.AT_ONCE: 0, Depth.UP_TO_8: EXACT_UP_TO, Depth.FULL: len(hop)}[depth]
+    known: dict[bytes, float] = {}
+    for mask in sorted(np.flatnonzero(rates).tolist(), key=lambda mask: (sizes[mask], mask)):
+        chosen = [at for at in range(len(hop)) if mask >> at & 1]
+        own = hop[np.ix_(chosen, chosen)]
+        if is_uniform(own):
+            rates[mask] = packed_rate(own)
+        elif len(chosen) <= most and len(known) < MOST_PACKED:
+            rates[mask] = max(rates[mask], _packed(own, known))
+
+
+def _packed(own: NDArray[np.float64], known: dict[bytes, float]) -> float:
+    """Return the packed rate of a set; ``known`` are those of the mesh's sets before it."""
+    shape = _in_common_order(own)
+    key = shape.tobytes()
+    if key not in known:
+        known[key] = packed_rate(shape)
+    return known[key]
 
 
 def _over_pcie(links: MachineLinks) -> NDArray[np.float64]:
@@ -51,22 +130,6 @@ def _over_pcie(links: MachineLinks) -> NDArray[np.float64]:
     return _best_rings(links.pcie_gb_per_s) if tree is None else pcie_rings(tree, links.slot_gb_per_s)
 
 
-def _packed(single: NDArray[np.float64], hop: NDArray[np.float64], nvswitch: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return ``single`` (rate of the best ring of every set) with the sets of meshes packed: those of a mesh of up to `EXACT_UP_TO` joined GPUs."""
-    table = single.copy()
-    for mesh in _meshes(hop > 0, nvswitch):
-        known: dict[bytes, float] = {}
-        for mask in (sum(1 << i for i in chosen) for size in range(3, len(mesh) + 1) for chosen in combinations(mesh, size)):
-            if single[mask] > 0:
-                chosen = [i for i in mesh if mask >> i & 1]
-                own = _in_common_order(hop[np.ix_(chosen, chosen)])
-                key = own.tobytes()
-                if key not in known:
-                    known[key] = packed_rate(own)
-                table[mask] = known[key]
-    return table
-
-
 def _in_common_order(hop: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the set's GPUs in an order that sets of equal shape often share: by what each one's links carry, and then its neighbours'."""
     carried = np.round(hop.sum(axis=1), 6)
@@ -74,10 +137,14 @@ def _in_common_order(hop: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.ascontiguousarray(hop[np.ix_(order, order)])
 
 
-def _meshes(linked: NDArray[np.bool_], nvswitch: NDArray[np.bool_]) -> list[list[int]]:
-    """Return the groups of GPUs that NVLinks join without a switch, where packing them exactly is affordable."""
-    groups = nx.connected_components(nx.from_numpy_array(linked & ~nvswitch[:, None] & ~nvswitch[None, :]))
-    return [sorted(group) for group in groups if 3 <= len(group) <= EXACT_UP_TO]
+def _meshes(links: MachineLinks) -> list[list[int]]:
+    """Return the groups of three and more GPUs that NVLinks join without a switch."""
+    linked = (links.nvlinks > 0) & ~links.nvswitch[:, None] & ~links.nvswitch[None, :]
+    return [sorted(group) for group in nx.connected_components(nx.from_numpy_array(linked)) if len(group) >= 3]
+
+
+def _is_irregular(hop: NDArray[np.float64], mesh: list[int]) -> bool:
+    return not is_uniform(hop[np.ix_(mesh, mesh)])
 
 
 def _best_rings(hop: NDArray[np.float64]) -> NDArray[np.float64]:

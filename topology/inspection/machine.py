@@ -7,7 +7,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from topology.collective import MachineLinks, machine_links, matched_gpus, slot_of
+from topology.collective import Depth, MachineLinks, machine_links, matched_gpus, slot_of
 from topology.errors import TopologyError
 from topology.graph import LinkRates, MachineGraph, machine_graph
 from topology.inventory import Gpu, Inventory
@@ -48,7 +48,8 @@ def machine_of(matrix: LinkMatrix, inventory: Inventory | None = None) -> Machin
     links = machine_links(matrix, inventory)
     rates = link_rates(matrix, matched_gpus(matrix, inventory), links)
     try:
-        return Machine(matrix, inventory, links, rates, topology_class(matrix, inventory))
+        # Beyond that depth a mesh of 16 GPUs takes a quarter of a minute; nobody waits for that at a prompt.
+        return Machine(matrix, inventory, links, rates, topology_class(matrix, inventory, Depth.UP_TO_8))
     except TopologyError as error:
         return Machine(matrix, inventory, links, rates, None, str(error))
 

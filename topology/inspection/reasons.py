@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from topology.collective import EXACT_UP_TO
 from topology.inspection.machine import Machine
 from topology.links import Distance
 
@@ -34,7 +35,9 @@ def reason(machine: Machine, positions: Sequence[int], gb_per_s: float) -> str:
     if ring is not None and (over is None or gb_per_s > over.slowest or gb_per_s <= 2 * ring.slowest):
         if gb_per_s > 2 * ring.slowest * _ROUNDED:
             return _several_rings(machine, positions, gb_per_s)
-        return f"NVLink ring, both ways; slowest {_hop(machine, ring, nvlink=True)}"
+        # Inside a large mesh only sets of up to 8 GPUs are packed here; the tables of the extender go further.
+        more = "at least one " if len(positions) > EXACT_UP_TO and machine.sets is not None and machine.sets.next_depth is not None else ""
+        return f"{more}NVLink ring, both ways; slowest {_hop(machine, ring, nvlink=True)}"
     slowest = f", slowest {_hop(machine, over, nvlink=False)}" if over else ""
     if ring is not None:
         return f"over PCIe, faster than its NVLinks{slowest}"

@@ -20,7 +20,7 @@ import numpy as np
 from cachetools import LRUCache, cachedmethod
 from numpy.typing import NDArray
 
-from topology.collective import MachineLinks, machine_links, matched_gpus, numa_of, set_bandwidths
+from topology.collective import Depth, MachineLinks, depths, machine_links, matched_gpus, numa_of, set_bandwidths
 from topology.errors import InternalError
 from topology.inventory import Gpu, Inventory
 from topology.links import Distance, LinkCode
@@ -77,20 +77,22 @@ class TopologyClass:
         links: MachineLinks,
         *,
         bandwidth: NDArray[np.float64] | None = None,
-        weights: Mapping[int, float] = SEED_WEIGHTS,
+        depth: Depth = Depth.FULL,
     ) -> None:
         """Compute what every decision needs; raises TopologyError above 16 GPUs.
 
         ``bandwidth`` (2**n,) takes the place of `set_bandwidths`: another model of what a set gets, under the same choice of sets (benchmarks compare models
-        so). ``weights`` maps sizes of demand to their shares; `worth` and the choice of a set weigh remainders with them.
+        so), or what another process has computed. ``depth`` is how far the figures go.
         """
         self.key = key
         self.size = matrix.size
         self.models = tuple(gpu.model for gpu in gpus)
         self.links = links
-        self.bandwidth = _frozen(set_bandwidths(links) if bandwidth is None else bandwidth.astype(np.float64))
-        self.weights = weights
+        self.bandwidth = _frozen(set_bandwidths(links, depth) if bandwidth is None else bandwidth.astype(np.float64))
+        self.weights = SEED_WEIGHTS
+        self.depth = depth
         self._matrix = matrix
+        self._gpus = gpus
         self._numa = tuple(numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True))
         self._best: dict[tuple[int, Distance, bool], NDArray[np.float64]] = {}
         self._packed: dict[int, NDArray[np.int64]] = {}
@@ -117,6 +119,23 @@ class TopologyClass:
         other.weights = MappingProxyType(dict(weights))
         other._forget_choices()  # noqa: SLF001 - a copy of our own
         return other
+
+    @property
+    def version(self) -> str:
+        """Key of what is remembered of the class's tables: of the class, and of how deep they go."""
+        return f"{self.key}.{self.depth}"
+
+    @property
+    def next_depth(self) -> Depth | None:
+        """How far the tables could go next, None where they tell all that there is."""
+        return next((depth for depth in depths(self.links) if depth > self.depth), None)
+
+    def deepened(self, bandwidth: NDArray[np.float64], depth: Depth) -> "TopologyClass":
+        """Return the class with the figures (2**n,) of that depth, and keep it for nodes to come; a deeper one that is known already stays."""
+        known = _CLASSES.get(self.key, self)
+        if known.depth < depth:
+            known = _CLASSES[self.key] = TopologyClass(self.key, self._matrix, self._gpus, self.links, bandwidth=bandwidth, depth=depth)
+        return known
 
     # --- tables
 
@@ -341,8 +360,10 @@ def _frozen(array: _Array) -> _Array:
 _CLASSES: Final[LRUCache[str, TopologyClass]] = LRUCache(maxsize=256)  # a cluster has a handful; 256 bounds what a changing one leaves behind
 
 
-def topology_class(matrix: LinkMatrix, inventory: Inventory | None = None) -> TopologyClass:
+def topology_class(matrix: LinkMatrix, inventory: Inventory | None = None, depth: Depth = Depth.FULL) -> TopologyClass:
     """Return the class of a node with this matrix and these GPUs: the same object for equal nodes. Raises TopologyError above 16 GPUs.
+
+    Its figures go as far as ``depth``, or further where that is known already.
 
     >>> from topology.matrix import from_codes
     >>> bridged = topology_class(from_codes(["X SYS NV12".split(), "SYS X SYS".split(), "NV12 SYS X".split()]))
@@ -354,8 +375,8 @@ def topology_class(matrix: LinkMatrix, inventory: Inventory | None = None) -> To
     gpus = matched_gpus(matrix, inventory)
     key = _key(matrix, gpus)
     found = _CLASSES.get(key)
-    if found is None:
-        found = _CLASSES[key] = TopologyClass(key, matrix, gpus, machine_links(matrix, inventory))
+    if found is None or (found.depth < depth and found.next_depth is not None):
+        found = _CLASSES[key] = TopologyClass(key, matrix, gpus, machine_links(matrix, inventory), depth=depth)
     return found
 
 

@@ -30,15 +30,16 @@ from tests.machines import (
     relabelled,
     uniform,
 )
-from tests.oracles import bits
-from topology.collective import machine_links, set_bandwidths
+from tests.oracles import MachineOracle, bits
+from topology.collective import Depth, depths, machine_links, set_bandwidths
 from topology.errors import TopologyError
+from topology.inventory import Gpu, Inventory
 from topology.matrix import from_codes
 
 
 @lru_cache
 def table(machine: Machine) -> NDArray[np.float64]:
-    return set_bandwidths(machine_links(machine.matrix, machine.inventory))
+    return set_bandwidths(machine_links(machine.matrix, machine.inventory), Depth.UP_TO_8)
 
 
 def mask(*gpus: int) -> int:
@@ -176,6 +177,55 @@ def test_the_order_of_codes_is_the_order_of_their_rates():
     assert nvlinks[0] > nvlinks[1] > nvlinks[2] > pcie[0]
     assert pcie == sorted(pcie, reverse=True)
     assert table(A6000_PAIR_PLUS_SINGLE)[0b11] > pcie[0], "the slowest bridge still beats the fastest PCIe path"
+
+
+# --- depths ---------------------------------------------------------------------------------------------------------
+
+TORUS = [
+    ["X" if a == b else "NV1" if a // 3 == b // 3 or a % 3 == b % 3 else "SYS" for b in range(9)] for a in range(9)
+]  # 3 x 3: more GPUs than eight
+
+
+@settings(deadline=None)
+@given(irregular_machines())
+def test_what_is_known_at_once_is_never_more_than_what_is_found_later(machine: Machine):
+    links = machine_links(machine.matrix, machine.inventory)
+    at_once, later = (set_bandwidths(links, depth) for depth in (Depth.AT_ONCE, Depth.FULL))
+    assert (at_once <= later + 1e-6).all()
+    assert ((at_once > 0) == (later > 0)).all()
+    if depths(links) == (Depth.AT_ONCE,):
+        assert np.array_equal(at_once, later)
+
+
+def test_a_mesh_of_more_than_eight_gpus_is_packed_as_far_as_the_depth_goes():
+    gpus = tuple(Gpu(index=at, model="NVIDIA H100 80GB HBM3", pcie_generation=5, pcie_width=16) for at in range(9))
+    links = machine_links(from_codes(TORUS), Inventory(gpus))
+    oracle = MachineOracle(TORUS, None, 25.0, 18, 5)
+    at_once, up_to_8, full = (set_bandwidths(links, depth) for depth in Depth)
+    sizes = np.bitwise_count(np.arange(512))
+    assert (at_once <= up_to_8).all()
+    assert (up_to_8 <= full).all()
+    assert np.array_equal(up_to_8[sizes <= 8], full[sizes <= 8])
+    for chosen in ((0, 1, 2), (0, 1, 3, 4), (0, 1, 2, 3, 4, 5), tuple(range(8)), tuple(range(9))):
+        assert full[mask(*chosen)] == pytest.approx(oracle.bandwidth(frozenset(chosen))), chosen
+    assert (at_once[-1], up_to_8[-1]) == (pytest.approx(63.01536 * 0.58), 50.0), "at once nothing is known of rings; the best single one, both ways"
+    assert full[-1] == 100.0, "two rings each way: every GPU has four links"
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        pytest.param(HGX_H100_8, (Depth.AT_ONCE,), id="NVSwitch"),
+        pytest.param(DGX2_16, (Depth.AT_ONCE,), id="16 GPUs behind NVSwitch"),
+        pytest.param(A100X4_NV4, (Depth.AT_ONCE,), id="a uniform mesh"),
+        pytest.param(BRIDGES_8, (Depth.AT_ONCE,), id="bridges"),
+        pytest.param(PCIE8_PHB, (Depth.AT_ONCE,), id="no NVLink"),
+        pytest.param(DGX1V, (Depth.AT_ONCE, Depth.UP_TO_8), id="a cube mesh of 8"),
+        pytest.param(CUBEMESH_16, tuple(Depth), id="a cube mesh of 16"),
+    ],
+)
+def test_only_irregular_meshes_have_more_than_is_known_at_once(machine: Machine, expected: tuple[Depth, ...]):
+    assert depths(machine_links(machine.matrix, machine.inventory)) == expected
 
 
 @pytest.mark.parametrize("size", [0, 1, 2])

@@ -31,6 +31,7 @@ from tests.machines import (
     uniform,
 )
 from tests.oracles import bits
+from topology.collective import Depth
 from topology.errors import InternalError, TopologyError
 from topology.inventory import Gpu, Inventory
 from topology.links import Distance, LinkCode
@@ -375,10 +376,31 @@ def test_more_than_sixteen_gpus_are_refused_in_a_sentence():
 
 
 def test_every_table_of_an_irregular_sixteen_gpu_machine_is_there():
-    kind = class_of(CUBEMESH_16)
+    kind = topology_class(CUBEMESH_16.matrix, CUBEMESH_16.inventory, Depth.UP_TO_8)
     chosen = kind.best_set(0xFFFF, 8)
     assert chosen is not None
-    assert chosen.bandwidth == kind.best_bandwidths(8)[0xFFFF] == 50.0
+    assert chosen.bandwidth == kind.best_bandwidths(8)[0xFFFF] == oracle_of(CUBEMESH_16).bandwidth(gpus_in(chosen.mask)) == 100.0
+
+
+# --- depths
+
+
+def test_a_class_is_kept_as_deep_as_it_was_ever_worked_out():
+    """A deeper table, once known, is what every later node of the class gets; the shallow object stays as it is for those who hold it."""
+    inventory = Inventory(tuple(replace(gpu, memory_mib=4711) for gpu in DGX1V.inventory.gpus))  # a class of this test's own
+    shallow = topology_class(DGX1V.matrix, inventory, Depth.AT_ONCE)
+    assert (shallow.depth, shallow.next_depth, shallow.bandwidth[-1]) == (Depth.AT_ONCE, Depth.UP_TO_8, 100.0)
+    deep = shallow.deepened(class_of(DGX1V).bandwidth, Depth.UP_TO_8)
+    assert (deep.key, deep.next_depth, deep.bandwidth[-1]) == (shallow.key, None, 150.0)
+    assert deep.version != shallow.version
+    assert topology_class(DGX1V.matrix, inventory, Depth.AT_ONCE) is topology_class(DGX1V.matrix, inventory) is deep
+    assert shallow.deepened(shallow.bandwidth, Depth.AT_ONCE) is deep
+    assert shallow.bandwidth[-1] == 100.0
+
+
+def test_a_class_with_a_closed_form_has_nothing_left_to_find_out():
+    assert topology_class(HGX_H100_8.matrix, HGX_H100_8.inventory, Depth.AT_ONCE) is class_of(HGX_H100_8)
+    assert class_of(HGX_H100_8).next_depth is None
 
 
 # --- masks by model and NUMA node
