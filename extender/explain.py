@@ -213,7 +213,7 @@ def text(decision: dict[str, Any], most: int = _NODES_IN_TEXT) -> str:
     if decision.get("boundBefore"):
         lines.append(f"It is bound to {decision['boundBefore']} already; what it holds there counts as taken.")
     if (decision["demand"] or {}).get("policy") == Policy.GPUALLOCATOR:
-        lines.append("On every node the set is told that NVIDIA's device plugin would take (policy gpuallocator).")
+        lines.append("The set on each node is the one that NVIDIA's device plugin would take of those that meet the demand (policy gpuallocator).")
     feasible = sorted((node for node in decision["nodes"] if node["fits"]), key=lambda node: (-(node["score"] or 0), node["node"]))
     refused = sorted((node for node in decision["nodes"] if not node["fits"]), key=lambda node: str(node["node"]))
     lines.extend(f"  {node['node']}: {_feasible_text(decision, node)}" for node in feasible[:most])

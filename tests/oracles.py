@@ -4,6 +4,7 @@ They share no code with `topology`: they take link codes as text and rates as pl
 the two linear programs that have one answer: prices of links instead of rates of rings. A machine of 8 GPUs takes them seconds. Where an oracle and the product differ, one of them is wrong; the oracle is the one that can be read in a minute.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, permutations
@@ -170,3 +171,22 @@ class MachineOracle:
     def worth(self, free: Set, weights: dict[int, float]) -> float:
         """Worth of a remainder: 1 GB/s a GPU for demands of one, the best packing for all others, by their weights."""
         return weights[1] * len(free) + sum(weight * self.packing(free, size) for size, weight in weights.items() if size > 1)
+
+
+def best_effort_partitions(gpus: Sequence[int], k: int) -> Iterator[list[tuple[int, ...]]]:
+    """Yield every way to cut GPUs into groups of k, with one smaller group of all that is left over, in the order in which NVIDIA's best-effort rule meets them."""
+    yield from _partitions(list(gpus), k, -len(gpus) % k)
+
+
+def _partitions(gpus: list[int], k: int, spare: int) -> Iterator[list[tuple[int, ...]]]:
+    """Places that stay empty are ``spare``; an empty place sorts behind every GPU."""
+    if not gpus:
+        yield []
+        return
+    first, *others = gpus
+    smaller = combinations(others, k - spare - 1) if spare else ()
+    for rest in sorted([*combinations(others, k - 1), *smaller], key=lambda found: (*found, 99)):
+        group = (first, *rest)
+        left = [gpu for gpu in gpus if gpu not in group]
+        for further in _partitions(left, k, 0 if len(group) < k else spare):
+            yield [group, *further]

@@ -1,6 +1,5 @@
 """The policies that Linkwise is compared with do what their authors' do, or the comparison is worth nothing."""
 
-from collections.abc import Iterator
 from itertools import combinations
 
 import pytest
@@ -12,6 +11,7 @@ from bench.reference.effective_bandwidth import predicted
 from bench.reference.link_table import members
 from bench.topology_quality import golden
 from tests.machines import DGX1V
+from tests.oracles import best_effort_partitions
 from tests.shared_data import DATA, needs_data
 
 RATES = {"NV1": 25.0, "NV2": 50.0, "SYS": 10.0}
@@ -31,20 +31,6 @@ def test_best_effort_answers_every_recorded_question_as_nvidias_allocator_did(na
     assert all(gpuallocator.score(table, row.chosen) == row.score for row in rows)
 
 
-def partitions(gpus: list[int], k: int, spare: int) -> Iterator[list[tuple[int, ...]]]:
-    """Every way to cut GPUs into groups of k and, while ``spare`` places are empty, one smaller group; in the order in which they are to be met."""
-    if not gpus:
-        yield []
-        return
-    first, *others = gpus
-    smaller = combinations(others, k - spare - 1) if spare else ()
-    for rest in sorted([*combinations(others, k - 1), *smaller], key=lambda found: (*found, 99)):
-        group = (first, *rest)
-        left = [gpu for gpu in gpus if gpu not in group]
-        for further in partitions(left, k, 0 if len(group) < k else spare):
-            yield [group, *further]
-
-
 @given(st.data(), st.integers(2, 6), st.integers(2, 4))
 def test_best_effort_is_the_first_best_of_all_partitions(data: st.DataObject, size: int, k: int):
     codes = [["X"] * size for _ in range(size)]
@@ -57,7 +43,7 @@ def test_best_effort_is_the_first_best_of_all_partitions(data: st.DataObject, si
         return gpuallocator.score(table, mask_of(group))
 
     gpus = members(free)
-    best = max(partitions(gpus, k, -len(gpus) % k), key=lambda groups: sum(map(score, groups)))
+    best = max(best_effort_partitions(gpus, k), key=lambda groups: sum(map(score, groups)))
     assert gpuallocator.choose(table, free, k) == mask_of(max((group for group in best if len(group) == k), key=score))
 
 

@@ -81,7 +81,8 @@ def test_pods_that_do_not_care_leave_the_fast_machines_to_those_that_do():
     assert top(scored(TWO.annotated(topology="none"), view)) == "pcie"
 
 
-# Six or seven GPUs free cost a two-GPU pod the same: one whole pair. Two fast machines and two slow ones, so that every cell has its own winner.
+# Six or seven GPUs free cost a pod the same for every two that it asks for: one whole pair. Two fast machines and two slow ones, so that every cell has its own
+# winner.
 MATRIX_VIEW = view_of(
     fast_6=("bridges", {0, 1, 2, 3, 4, 5}), fast_7=("bridges", ALL - {7}), slow_6=("pcie", {0, 1, 2, 3, 4, 5}), slow_7=("pcie", ALL - {7})
 )
@@ -98,11 +99,12 @@ MATRIX_VIEW = view_of(
         pytest.param("none", Policy.GPUALLOCATOR, "slow-6", id="none x gpuallocator"),
     ],
 )
+@pytest.mark.parametrize("asked", [pytest.param(TWO, id="one container"), pytest.param(pod().gpus(2, "a").gpus(2, "b"), id="two containers")])
 @pytest.mark.parametrize("weights", [None, {2: 1.0}, {1: 0.5, 2: 0.5}], ids=["seed", "pairs", "singles and pairs"])
-def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: str, weights: dict[int, float] | None):
+def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: str, asked: PodBuilder, weights: dict[int, float] | None):
     """HAMi 2973: the spread policy inverts the topology score."""
-    asked = shape_of(TWO.annotated(topology=topology))
-    found = score(asked, policy, MATRIX_VIEW, np.arange(4), {}, Placement(weights))
+    demand = read_demand(asked.annotated(topology=topology).build(), policy=policy)
+    found = score(demand.shape, demand.policy, MATRIX_VIEW, np.arange(4), {}, Placement(weights))
     assert MATRIX_VIEW.names[found.top or 0] == winner
 
 

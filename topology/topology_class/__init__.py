@@ -8,7 +8,7 @@ Among sets of almost equal bandwidth the one is taken whose remainder is worth m
 demand the best packing of disjoint sets of that size, in GPU x GB/s, weighed by how much the cluster asks for that size.
 
 What a set's bandwidth is, `collective` decides. Which GPUs of a node are free, healthy or allowed is the caller's mask; nothing here knows a node. The
-tables are in `tables`, the arithmetic over masks in `subsets`.
+tables are in `tables`, the arithmetic over masks in `subsets`, the choice that NVIDIA's device plugin would make in `best_effort`.
 """
 
 from topology.topology_class.subsets import members

@@ -96,6 +96,7 @@ class TopologyClass:
         self._numa = tuple(numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True))
         self._best: dict[tuple[int, Distance, bool], NDArray[np.float64]] = {}
         self._packed: dict[int, NDArray[np.int64]] = {}
+        self._best_effort = BestEffort(pair_scores(links, numa_told=all(isinstance(node, int) for node in self._numa)))
         self._worth_cache: LRUCache[Any, NDArray[np.float64]] = LRUCache(maxsize=8)
         self._forget_choices()
 
@@ -253,7 +254,8 @@ class TopologyClass:
         """Return the set that NVIDIA's device plugin would take from the free ``mask`` of those that meet the limits; None exactly where `best_set` is None."""
         self._check(mask, k)
         found = self._eligible(int(mask), k, _Limits(ceiling, floor, one_numa))
-        return self.gpu_set(self._best_effort.best_of(int(mask), k, found)) if found.size else None
+        in_order = found[np.argsort(self._numbering[found])]
+        return self.gpu_set(self._best_effort.best_of(int(mask), k, in_order)) if found.size else None
 
     def _eligible(self, mask: int, k: int, limits: "_Limits") -> NDArray[np.int64]:
         found = self._of_size[k] if k <= self.size else self._of_size[0][:0]
@@ -355,10 +357,6 @@ class TopologyClass:
     def _of_size(self) -> tuple[NDArray[np.int64], ...]:
         """For each size the masks of that size, ascending."""
         return tuple(np.flatnonzero(self._sizes == k).astype(np.int64) for k in range(self.size + 1))
-
-    @cached_property
-    def _best_effort(self) -> BestEffort:
-        return BestEffort(pair_scores(self.links.nvlinks, self.links.distance))
 
     @cached_property
     def _spread(self) -> NDArray[np.int64]:

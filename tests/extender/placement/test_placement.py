@@ -102,7 +102,7 @@ FITTING = [
         TWO.annotated(numa="single", max_distance="PIX", min_bandwidth="20"), node_of("pcie", [0, 2, 4, 5]), {"main": [4, 5]}, id="41 all at once"
     ),
     pytest.param(
-        pod().gpus(3).annotated(policy="gpuallocator"), node_of("dgx1v", [0, 1, 3, 4]), {"main": [0, 3, 4]}, id="42 as NVIDIA's plugin would"
+        pod().gpus(4).annotated(policy="gpuallocator"), node_of("dgx1v", [0, 1, 3, 4, 5]), {"main": [0, 1, 3, 4]}, id="42 as NVIDIA's plugin would"
     ),
 ]
 

@@ -54,11 +54,13 @@ def found(kind: TopologyClass, wanted: Shape, mask: int | None = None) -> Plan:
 
 
 def test_containers_get_their_sets_one_after_another_as_kubelet_asks_its_plugin():
-    """The second container's set is the best of what the first one leaves; ours would be two quads."""
-    made = found(class_of(DGX1V), shape((APP, 2), (APP, 2), as_allocator=True), 0b1111)
-    assert made.masks == (0b1001, 0b0110)
-    single = found(class_of(DGX1V), shape((APP, 3), as_allocator=True), 0b11011)
-    assert (single.union, single.worst) == (0b11001, "SYS")
+    """The first one's set is taken from all GPUs and the next one's from the rest; otherwise the larger one comes first."""
+    wanted = shape((APP, 2), (APP, 3))
+    ours, theirs = (found(class_of(SUMMIT_6), replace(wanted, as_allocator=asked)) for asked in (False, True))
+    assert gpus_of(ours) == [(3, 4), (0, 1, 2)]
+    assert gpus_of(theirs) == [(0, 1), (3, 4, 5)]
+    single = found(class_of(DGX1V), shape((APP, 4), as_allocator=True), 0b111011)
+    assert (members(single.union), single.worst) == ((0, 1, 3, 4), "SYS")
 
 
 def test_a_split_that_one_after_another_misses_is_found_all_the_same():
@@ -73,7 +75,7 @@ def test_a_split_that_one_after_another_misses_is_found_all_the_same():
 
 
 def test_an_init_container_stays_inside_its_pods_gpus():
-    """As kubelet gives it the devices that the app containers get after it."""
+    """As kubelet gives the app containers the devices that their init containers had."""
     made = found(class_of(DGX1V), shape((INIT, 1), (APP, 2), as_allocator=True))
     assert made.masks[0] & ~made.masks[1] == 0
     assert made.union.bit_count() == 2
@@ -120,6 +122,7 @@ limits = {
     "floor": st.sampled_from([0.0, 0.0, 12.0, 25.0, 50.0, 100.0, 150.0]),
     "ceiling": st.sampled_from(Distance),
     "careful": st.booleans(),
+    "as_allocator": st.booleans(),
 }
 
 

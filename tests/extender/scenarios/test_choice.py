@@ -5,21 +5,64 @@ from itertools import product
 import pytest
 
 from extender.settings import Policy, Settings
-from tests.builders import cluster, extender_on, pod
+from tests.builders import PodBuilder, cluster, extender_on, pod
+from topology.api.allocation import Allocation
 
 ALL = cluster().nvswitch("switched").dgx1v("cube").bridges("bridged").pcie("plain").mesh("mesh")
 
 
-@pytest.mark.parametrize(("configured", "topology", "asked"), list(product(Policy, ("best", "none"), ("pack", "spread", "gpuallocator", None))))
-def test_no_policy_turns_the_order_by_bandwidth_over(configured: Policy, topology: str, asked: str | None):
+CELLS = list(product(Policy, ("best", "none"), ("pack", "spread", "gpuallocator", None)))
+
+
+@pytest.mark.parametrize(
+    "pods", [pytest.param(pod().gpus(2), id="one container"), pytest.param(pod().gpus(2, "a").gpus(1, "b"), id="two containers")]
+)
+@pytest.mark.parametrize(("configured", "topology", "asked"), CELLS)
+def test_no_policy_turns_the_order_by_bandwidth_over(configured: Policy, topology: str, asked: str | None, pods: PodBuilder):
     """HAMi 2973: a spread policy inverts the topology score there. Every cell of policy x topology is here."""
     extender = extender_on(ALL, Settings(policy=configured))
-    wanted = pod().gpus(2).annotated(topology=topology, **({"policy": asked} if asked else {}))
-    scores = extender.prioritize(wanted)
+    scores = extender.prioritize(pods.annotated(topology=topology, **({"policy": asked} if asked else {})))
     if topology == "best":
         assert scores == {"switched": 10, "cube": 0, "bridged": 5, "plain": 0, "mesh": 1}
     else:
         assert max(scores, key=scores.__getitem__) == "plain", "who does not care takes the pair that nobody will miss"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free", "chosen"),
+    [
+        pytest.param(
+            pod("asked").gpus(2),
+            [0, 1, 2, 6],
+            {"best": ("NV2", {"main": [1, 2]}), "none": ("SYS", {"main": [0, 6]}), "gpuallocator": ("NV1", {"main": [0, 1]})},
+            id="one container",
+        ),
+        pytest.param(
+            pod("asked").gpus(2, "a").gpus(1, "b"),
+            [0, 2, 4, 5],
+            {
+                "best": ("NV2", {"a": [0, 4], "b": [2]}),
+                "none": ("NV2", {"a": [0, 4], "b": [2]}),
+                "gpuallocator": ("NV1", {"a": [0, 2], "b": [4]}),
+            },
+            id="two containers",
+        ),
+    ],
+)
+@pytest.mark.parametrize(("configured", "topology", "asked"), CELLS)
+async def test_the_pods_own_policy_says_whose_set_it_gets_and_the_configured_one_where_it_is_silent(
+    configured: Policy, topology: str, asked: str | None, wanted: PodBuilder, free: list[int], chosen: dict[str, tuple[str, dict[str, list[int]]]]
+):
+    """NVIDIA's plugin pairs off all free GPUs by their links, so it gives one NVLink where two are to be had; what this pod does not care for changes nothing."""
+    built = cluster().dgx1v("cube")
+    held = [uuid for gpu, uuid in enumerate(built.uuids("cube")) if gpu not in free]
+    extender = extender_on(built.with_pods(pod("holder").holding("cube", *held)), Settings(policy=configured))
+    await extender.place(wanted.annotated(topology=topology, **({"policy": asked} if asked else {})), "cube")
+    stored = await extender.binder.read_pod("default", "asked")
+    assert stored is not None
+    allocation = Allocation.decode(stored["metadata"]["annotations"]["linkwise.dev/allocation"])
+    parts = {name: [gpu.index for gpu in gpus] for name, gpus in allocation.containers.items()}
+    assert (allocation.worst_link, parts) == chosen["gpuallocator" if (asked or configured) == "gpuallocator" else topology]
 
 
 @pytest.mark.parametrize(
