@@ -19,7 +19,8 @@ class NoGpuIsPromisedTwice(ClusterMachine):
     def no_gpu_that_a_pod_holds_or_may_come_to_hold_is_another_pods(self) -> None:
         holders = defaultdict(set, recount.holders(self.api.pods.values()))
         for late in self.api.late:
-            if self.stored(late.binding.uid) is not None:  # one that is gone will never be bound
+            pod = self.stored(late.binding.uid)
+            if pod is not None and not pod["spec"].get("nodeName"):  # one that is gone, or bound already, will never be bound
                 for uuid in native.decode(late.binding.annotations[recount.KEY]).uuids():
                     holders[uuid].add(late.binding.uid)
         for entry in self.extender.cluster.ledger:
