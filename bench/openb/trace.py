@@ -95,7 +95,8 @@ def pods(data: Path, name: str) -> list[Pod]:
 
 
 def _demand(row: dict[str, str]) -> Demand:
-    models = tuple(row["gpu_spec"].split("|")) if row["gpu_spec"] else ()
+    spec = row.get("gpu_spec")  # the multigpu traces have no such column
+    models = tuple(spec.split("|")) if spec else ()
     return Demand(int(row["cpu_milli"]), int(row["memory_mib"]), int(row["num_gpu"]), int(row["gpu_milli"]), models)
 
 

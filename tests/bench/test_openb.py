@@ -248,6 +248,15 @@ def test_the_target_workload_leaves_out_what_is_rare():
     assert [(one.gpus, one.popularity) for one in target] == [(1, 60 / 96), (2, 36 / 96)]
 
 
+@needs_data
+@pytest.mark.parametrize("name", trace.TRACES)
+def test_every_trace_is_read(name: str):
+    """Those without a column for models too: any will do there."""
+    found = trace.pods(DATA, name)
+    assert len(found) > 7000
+    assert any(pod.demand.models for pod in found) == name.startswith("gpuspec")
+
+
 def test_pods_with_parts_of_several_gpus_are_refused_by_name(tmp_path: Path):
     """No trace has one; tables of F for them are not there."""
     (tmp_path / "openb").mkdir()
