@@ -74,9 +74,11 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command are its parameter
 
 
 def as_json(runs: Runs) -> str:
-    """Return where it was measured, and all runs, a line each."""
-    lines = ",\n".join(json.dumps(run.facts()) for run in runs.all)
-    return f'{{"measured": {json.dumps(machine.facts())},\n"runs": [\n{lines}\n]}}\n'
+    """Return where it was measured, all runs, and the mean curves, a line each."""
+    lists = {"runs": map(Run.facts, runs.all), "curves": runs.curves()}
+    parts = [f'"measured": {json.dumps(machine.facts())}']
+    parts += [f'"{name}": [\n' + ",\n".join(map(json.dumps, found)) + "\n]" for name, found in lists.items()]
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def _known(option: str, asked: list[str] | None, known: tuple[str, ...], default: tuple[str, ...] = ()) -> tuple[str, ...]:

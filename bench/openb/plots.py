@@ -39,6 +39,8 @@ def curves(runs: Runs, trace: str, path: Path) -> None:
         fragments.plot(percents[1:], np.mean([one.fragmentation for one in own], axis=0)[1:], color=colour)
     allocation.set_title(f"{trace}: GPU allocated, percent", loc="left")
     fragments.set_title(f"{trace}: F, percent of the cluster", loc="left")
+    for axes in (allocation, fragments):
+        axes.set_xlabel("GPU arrived, percent of the cluster")
     _save(figure, path, (allocation, fragments))
 
 

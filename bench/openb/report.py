@@ -5,10 +5,13 @@ Called by `bench.placement_quality` with the runs of all policies, traces and se
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bench.markdown import table
 from bench.openb import published
@@ -29,7 +32,7 @@ class Run:
     curves: Curves
 
     def facts(self) -> dict[str, Any]:
-        """Return it as plain data: figures at the percents of the tables, and the whole curves (index: percent arrived; null where no pod arrived)."""
+        """Return it as plain data: the figures at the percents of the tables."""
         curves = self.curves
         return {
             "policy": self.policy,
@@ -38,12 +41,7 @@ class Run:
             "allocated": {str(at): round(curves.allocated[at], 4) for at in AT},
             "fragmentation": {str(at): round(curves.fragmentation[at], 4) for at in FRAGMENTATION_AT},
             "dropped": curves.dropped,
-            "curves": {name: [_rounded(value) for value in getattr(curves, name)] for name in ("allocated", "fragmentation", "occupied")},
         }
-
-
-def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, 3)
 
 
 class Runs:
@@ -61,6 +59,19 @@ class Runs:
     def mean(self, policy: str, trace: str, figure: Callable[[Curves], float]) -> float:
         """Return the mean of a figure over the seeds."""
         return statistics.fmean(figure(run.curves) for run in self.of(policy, trace))
+
+    def curves(self) -> Iterator[dict[str, Any]]:
+        """Yield the curves of each policy on each trace as plain data, means over the seeds; index: percent arrived, null where no pod arrived near it in some run."""
+        for policy, trace in product(self.policies, self.traces):
+            own = [run.curves for run in self.of(policy, trace)]
+            yield {"policy": policy, "trace": trace} | {
+                name: [_rounded(value) for value in np.mean([getattr(one, name) for one in own], axis=0)]
+                for name in ("allocated", "fragmentation", "occupied")
+            }
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 2)
 
 
 def allocated_at(percent: int) -> Callable[[Curves], float]:
