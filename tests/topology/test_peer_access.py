@@ -1,13 +1,15 @@
 """A pair that the driver keeps apart is worth what host memory is worth, and no other figure changes."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.machines import DGX1V, HGX_A100_8, HGX_H100_8, HGX_H800_8, MACHINES, Machine, irregular_machines, matrix_of
+from tests.machines import DGX1V, HGX_A100_8, HGX_H100_8, HGX_H800_8, MACHINES, PCIE8_PHB, Machine, irregular_machines, matrix_of
 from topology.collective import machine_links, set_bandwidths
+from topology.inventory import Inventory
 from topology.links import Distance
 from topology.peer_access import as_allowed, told
 from topology.topology_class import topology_class
@@ -49,6 +51,15 @@ def test_behind_nvswitch_too_the_less_is_allowed_the_less_is_carried(machine: Ma
     links = machine_links(allowed, machine.inventory)
     assert links.switched
     assert (set_bandwidths(links) <= set_bandwidths(machine_links(machine.matrix, machine.inventory)) + 1e-6).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sets(st.sampled_from(list(combinations(range(8), 2))), max_size=5), st.lists(st.sampled_from([8, 16]), min_size=8, max_size=8))
+def test_with_unlike_slots_too_the_less_is_allowed_the_less_is_carried(pairs: set[tuple[int, int]], widths: list[int]):
+    """The codes that are left contradict each other; uplinks are shared as before all the same."""
+    inventory = Inventory(tuple(replace(gpu, pcie_width=width) for gpu, width in zip(PCIE8_PHB.inventory.gpus, widths, strict=True)))
+    allowed = as_allowed(PCIE8_PHB.matrix, dict.fromkeys(pairs, "CNS"))
+    assert (set_bandwidths(machine_links(allowed, inventory)) <= set_bandwidths(machine_links(PCIE8_PHB.matrix, inventory)) + 1e-6).all()
 
 
 def test_four_gpus_behind_nvswitch_with_two_pairs_kept_apart_share_the_links_of_one_gpu():

@@ -32,6 +32,7 @@ class MachineLinks:
     nvswitch: NDArray[np.bool_]  # (n,) the GPU's NVLinks lead to NVSwitch
     distance: NDArray[np.int8]  # (n, n) Distance of the code
     pcie_distance: NDArray[np.int8]  # (n, n) Distance of the PCIe path, also where NVLinks hide it
+    pcie_wires: NDArray[np.int8]  # (n, n) the same where the driver lets every path be used: what uplinks two GPUs share
     pcie_gb_per_s: NDArray[np.float64]  # (n, n) GB/s of the PCIe path, one direction
     slot_gb_per_s: NDArray[np.float64]  # (n,) GB/s of the GPU's PCIe slot, line rate, one direction
     assumptions: tuple[str, ...]
@@ -82,13 +83,13 @@ def machine_links(matrix: LinkMatrix, inventory: Inventory | None = None) -> Mac
     joined = _joined(wired)
     nvswitch = _behind_nvswitch(wired, joined, gpus)
     nvlink_rates = np.where(nvlinks > 0, _nvlink_rates(wired, joined, nvswitch, gpus, notes), 0.0)
-    pcie_distance = _pcie_distances(wired_distance, [numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True)], notes)
-    pcie_distance = np.where(distance == wired_distance, pcie_distance, distance)
+    pcie_wires = _pcie_distances(wired_distance, [numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True)], notes)
+    pcie_distance = np.where(distance == wired_distance, pcie_wires, distance)
     slots = _slot_rates(gpus, notes)
     pcie_rates = _pcie_rates(pcie_distance, slots)
-    for array in (nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_rates, slots):
+    for array in (nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_wires, pcie_rates, slots):
         array.setflags(write=False)
-    return MachineLinks(nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_rates, slots, tuple(dict.fromkeys(notes)))
+    return MachineLinks(nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_wires, pcie_rates, slots, tuple(dict.fromkeys(notes)))
 
 
 def _unprinted(matrix: LinkMatrix) -> list[str]:
