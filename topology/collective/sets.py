@@ -127,7 +127,12 @@ def _over_pcie(links: MachineLinks) -> NDArray[np.float64]:
     """Rate of the best ring over PCIe of every set, shape (2**n,)."""
     tree = pcie_tree(links.pcie_distance)
     # Without a hierarchy (a driver's mistake, or paths that lead through the host for want of peer access) every hop is as fast as it is printed.
-    return _best_rings(links.pcie_gb_per_s) if tree is None else pcie_rings(tree, links.slot_gb_per_s)
+    rates = _best_rings(links.pcie_gb_per_s) if tree is None else pcie_rings(tree, links.slot_gb_per_s)
+    if np.array_equal(links.pcie_wires, links.pcie_distance):
+        return rates
+    # What the driver forbids takes no uplink away: no ring is faster than one that may use all paths.
+    wires = pcie_tree(links.pcie_wires)
+    return rates if wires is None else np.minimum(rates, pcie_rings(wires, links.slot_gb_per_s))
 
 
 def _in_common_order(hop: NDArray[np.float64]) -> NDArray[np.float64]:
