@@ -20,6 +20,7 @@ from extender.protocol import JsonObject
 from extender.reasons import Refusal, full_sentence, gb_per_s, link_words, set_word
 from extender.scoring import Scores
 from extender.settings import Policy
+from topology.topology_class import ISLAND
 
 _NODES_IN_TEXT: Final = 20
 
@@ -171,13 +172,15 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     if kind.lacks_peer_access(free):
         node["keptApart"] = True
     rest = free & ~found.union
+    islands, cores = divmod(int(kind.whole_islands[free] - kind.whole_islands[rest]), ISLAND)
     return node | {
         "gpus": _indices(view, row, found.union),
         "bandwidthGBps": round(found.bandwidth, 3) if demand.shape.largest > 1 else None,
         "worstLink": found.worst,
         "leaves": _indices(view, row, rest),
         "whole": _indices(view, row, kind.whole_set(rest)),
-        "islandsBroken": int(kind.whole_islands[free] - kind.whole_islands[rest]),
+        "islandsBroken": islands,
+        "coresBroken": cores,
         "worthLost": round(float(kind.worth[free]) - float(kind.worth[rest]), 3),
     }
 
@@ -251,7 +254,7 @@ def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
         largest = max(decision["demand"]["containers"].values())
         link = link_words(node["worstLink"], kept_apart=node.get("keptApart", False))
         speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {link}"
-    broken = node.get("islandsBroken", 0)
+    broken = max(node.get("islandsBroken", 0), node.get("coresBroken", 0))
     islands = f", breaks {'an NVLink island' if broken == 1 else f'{broken} NVLink islands'}" if broken and node["bandwidthGBps"] is None else ""
     return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}{islands}, {_leaves(node['leaves'], node.get('whole', ()))}"
 

@@ -12,6 +12,6 @@ tables are in `tables`, the arithmetic over masks in `subsets`, the choice that 
 """
 
 from topology.topology_class.subsets import members
-from topology.topology_class.tables import ALMOST, SEED_WEIGHTS, GpuSet, TopologyClass, topology_class
+from topology.topology_class.tables import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, TopologyClass, topology_class
 
-__all__ = ["ALMOST", "SEED_WEIGHTS", "GpuSet", "TopologyClass", "members", "topology_class"]
+__all__ = ["ALMOST", "ISLAND", "SEED_WEIGHTS", "GpuSet", "TopologyClass", "members", "topology_class"]
