@@ -19,7 +19,7 @@ from bench import machine
 from extender.cluster import Cluster
 from extender.deepening import Deepening
 from extender.sample_machines import SAMPLE_MACHINES, sample
-from topology.collective import Depth, depths, machine_links, matched_gpus, set_bandwidths
+from topology.collective import Depth, machine_links, matched_gpus, set_bandwidths
 from topology.matrix import LinkMatrix, from_codes
 from topology.topology_class import TopologyClass
 
@@ -132,7 +132,7 @@ def stalls(machines: dict[str, LinkMatrix]) -> list[str]:
     """Return table rows: on the loop and beside it."""
     rows = []
     for kind in ("dgx1v", "irregular mesh of 8", "irregular mesh of 16"):
-        on, beside = (statistics.median(asyncio.run(stall(machines[kind], depth)) for _ in range(3)) for depth in (Depth.UP_TO_8, Depth.AT_ONCE))
+        on, beside = (statistics.median(asyncio.run(stall(machines[kind], depth)) for _ in range(3)) for depth in (Depth.SOON, Depth.AT_ONCE))
         rows.append(f"| {kind} | {on:.1f} | {beside:.1f} |")
     return rows
 
