@@ -45,7 +45,17 @@ def serve(
 def explain(
     kind: Annotated[str, typer.Argument(metavar="pod", help="What to explain; only pods so far.")],
     name: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME")],
-    server: Annotated[str, typer.Option(envvar="LINKWISE_SERVER", help="URL of the extender.")] = "http://127.0.0.1:8888",
+    server: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LINKWISE_SERVER", help="URL of the extender; if not given one on this machine, else the cluster's, through the API server."
+        ),
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster whose extender to ask, through its API server.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    service: Annotated[
+        str, typer.Option(help="The extender's service, NAMESPACE/NAME:PORT; NAMESPACE/https:NAME:PORT where it serves TLS.")
+    ] = "linkwise-system/linkwise-extender:extender",
     output: Annotated[str, typer.Option(help="text or json.")] = "text",
     nodes: Annotated[int, typer.Option(help="How many nodes of each kind to print.", min=1)] = 20,
 ) -> None:
@@ -53,13 +63,13 @@ def explain(
     import orjson
 
     from extender.explain import text
-    from extender.explain_client import fetch
+    from extender.explain_client import Way, decision_about
 
     if kind != "pod":
         raise InputError(f"linkwise explain {kind}: unknown kind; accepted: pod")
     if output not in ("text", "json"):
         raise InputError(f"--output {output}: unknown form; accepted: text, json")
-    decision = fetch(server, name)
+    decision = decision_about(name, Way(server, kubeconfig, context, service))
     typer.echo(orjson.dumps(decision, option=orjson.OPT_INDENT_2).decode() if output == "json" else text(decision, nodes))
 
 

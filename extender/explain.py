@@ -20,6 +20,7 @@ from extender.protocol import JsonObject
 from extender.reasons import Refusal, full_sentence, gb_per_s, set_word
 from extender.scoring import Scores
 from extender.settings import Policy
+from topology.topology_class import ISLAND
 
 _NODES_IN_TEXT: Final = 20
 
@@ -169,13 +170,15 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
         node["note"] = "its free GPUs are about to be taken by pods that were scored just before"
         return node
     rest = free & ~found.union
+    islands, cores = divmod(int(kind.whole_islands[free] - kind.whole_islands[rest]), ISLAND)
     return node | {
         "gpus": _indices(view, row, found.union),
         "bandwidthGBps": round(found.bandwidth, 3) if demand.shape.largest > 1 else None,
         "worstLink": found.worst,
         "leaves": _indices(view, row, rest),
         "whole": _indices(view, row, kind.whole_set(rest)),
-        "islandsBroken": int(kind.whole_islands[free] - kind.whole_islands[rest]),
+        "islandsBroken": islands,
+        "coresBroken": cores,
         "worthLost": round(float(kind.worth[free]) - float(kind.worth[rest]), 3),
     }
 
@@ -248,7 +251,7 @@ def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
     if node["bandwidthGBps"] is not None:
         largest = max(decision["demand"]["containers"].values())
         speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {node['worstLink']}"
-    broken = node.get("islandsBroken", 0)
+    broken = max(node.get("islandsBroken", 0), node.get("coresBroken", 0))
     islands = f", breaks {'an NVLink island' if broken == 1 else f'{broken} NVLink islands'}" if broken and node["bandwidthGBps"] is None else ""
     return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}{islands}, {_leaves(node['leaves'], node.get('whole', ()))}"
 

@@ -60,7 +60,8 @@ def read_nodes_call(body: bytes, verb: str) -> NodesCall:
         raise CallError(f"this {verb} call holds no Pod; accepted: ExtenderArgs with Pod and NodeNames or Nodes")
     names = fields.get("nodenames")
     if names is not None:
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        # JSON has no subclasses of str, and a set of types is made without a Python step per name.
+        if not isinstance(names, list) or not set(map(type, names)) <= {str}:
             raise CallError(f"NodeNames of this {verb} call is not a list of strings")
         return NodesCall(pod, names, None)
     nodes = _read_nodes(fields.get("nodes"), verb)

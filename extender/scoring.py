@@ -5,7 +5,7 @@ Exactly one node gets 10, because kube-scheduler breaks ties at random and rando
 Loss is counted in bandwidth for pods that care, in worth of the remainder for the others, and at least `ISLAND` for breaking an island. One ladder, one place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,7 +59,7 @@ def score(shape: Shape, policy: Policy, view: View, rows: NDArray[np.int64], hel
     candidates = _look(shape, view, rows, held, placement)
     if not candidates.possible.any():
         candidates = _look(shape, view, rows, {}, placement)
-    order = _order(shape, policy, candidates, [view.names[row] for row in rows])
+    order = _order(shape, policy, candidates, lambda position: view.names[rows[position]])
     if not order:
         return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), candidates.masks, None, None)
     loss = _loss(shape, candidates, order[0])
@@ -86,7 +86,7 @@ def _look(shape: Shape, view: View, rows: NDArray[np.int64], held: dict[int, int
     return candidates
 
 
-def _order(shape: Shape, policy: Policy, candidates: _Candidates, names: Sequence[str]) -> list[int]:
+def _order(shape: Shape, policy: Policy, candidates: _Candidates, name_of: Callable[[int], str]) -> list[int]:
     """Return the best candidate and the runner-up, as positions."""
     keys = _keys(shape, policy, candidates)
     order: list[int] = []
@@ -95,7 +95,7 @@ def _order(shape: Shape, policy: Policy, candidates: _Candidates, names: Sequenc
         equals = remaining
         for key in keys:
             equals = equals & (key == key[equals].min())
-        best = min((int(position) for position in np.nonzero(equals)[0]), key=lambda position: names[position])
+        best = min((int(position) for position in np.nonzero(equals)[0]), key=name_of)
         order.append(best)
         remaining[best] = False
     return order

@@ -18,7 +18,7 @@ SEED_PODS: Final = 50.0  # what the seed weighs against real demands; it never f
 MOST_GPUS: Final = 16  # of a node; larger sets exist on none
 STEP: Final = 0.05  # weights follow the counts once a share has moved by so much
 STEP_EVERY_S: Final = 10.0  # and not more often: a burst of pods is one step
-_DIGITS: Final = 2  # of a share; smaller ones are noise
+_DIGITS: Final = 2  # of a share; smaller ones are noise, but for the sizes of the seed
 
 Weights = Mapping[int, float]
 _ACCEPTED: Final = "an object of sizes 1 to 16 with shares from 0 to 1000000, at least one above 0"
@@ -70,7 +70,9 @@ class Workload:
         if self._fixed or not (at_once or self._clock() - self._stepped_at >= STEP_EVERY_S):
             return False
         sizes = SEED_WEIGHTS.keys() | self._seen.keys()
-        shares = _shares({size: SEED_PODS * SEED_WEIGHTS.get(size, 0.0) + self._seen.get(size, 0.0) for size in sizes})
+        counted = _shares({size: SEED_PODS * SEED_WEIGHTS.get(size, 0.0) + self._seen.get(size, 0.0) for size in sizes})
+        # Never rounded away: what nobody asks for still decides between GPUs that are alike in all else, and no island is broken for nothing.
+        shares = dict(sorted({**dict.fromkeys(SEED_WEIGHTS, 10.0**-_DIGITS), **counted}.items()))
         if all(abs(shares.get(size, 0.0) - self._weights.get(size, 0.0)) < STEP for size in shares.keys() | self._weights.keys()):
             return False
         self._adopt(shares)

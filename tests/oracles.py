@@ -74,6 +74,26 @@ class MachineOracle:
         return seen
 
     @cached_property
+    def islands(self) -> list[Set]:
+        """Groups that NVLinks join; in their place their largest groups of three or more in which all are joined to all, where these share no GPU."""
+        found: list[Set] = []
+        for group in {frozenset(self._nvlink_reached(gpu)) for gpu in self.everything}:
+            meshes = [
+                gpus
+                for size in range(3, len(group) + 1)
+                for gpus in self.subsets(group, size)
+                if all(self.links(a, b) for a, b in combinations(gpus, 2))
+            ]
+            largest = [gpus for gpus in meshes if len(gpus) == max(map(len, meshes))]
+            apart = len(largest) > 1 and len(frozenset().union(*largest)) == sum(map(len, largest))
+            found += largest if apart else [group] if len(group) > 1 else []
+        return found
+
+    def in_broken_islands(self, free: Set) -> Set:
+        """Free GPUs of islands of which some GPU is not free."""
+        return frozenset(gpu for island in self.islands if not island <= free for gpu in island & free)
+
+    @cached_property
     def switched(self) -> bool:
         """Whether some three or more GPUs show more NVLinks to each other than a GPU has."""
         for size in range(3, len(self.codes) + 1):
@@ -135,10 +155,12 @@ class MachineOracle:
         """GB/s of every set."""
         return {gpus: self.bandwidth(gpus) for size in range(len(self.codes) + 1) for gpus in self.subsets(self.everything, size)}
 
-    def islands_broken(self, free: Set, taken: Set) -> int:
-        """How many groups of GPUs that NVLinks join, all of them free, lose a GPU."""
-        groups = {frozenset(self._nvlink_reached(gpu)) for gpu in self.everything}
-        return sum(len(group) > 1 and group <= free and bool(group & taken) for group in groups)
+    def islands_broken(self, free: Set, taken: Set) -> tuple[int, int]:
+        """How many groups of GPUs that NVLinks join, all of them free, lose a GPU; and how many groups inside them in which all are joined to all."""
+        joined = {frozenset(self._nvlink_reached(gpu)) for gpu in self.everything}
+        return tuple(
+            sum(len(group) > 1 and group <= free and bool(group & taken) for group in groups) for groups in (joined, set(self.islands) - joined)
+        )
 
     def _nvlink_reached(self, start: int) -> set[int]:
         nvlinks = [["NV" if self.links(a, b) else "SYS" for b in sorted(self.everything)] for a in sorted(self.everything)]

@@ -188,7 +188,8 @@ def _check(method: str, path: str, status: int, answer: bytes) -> None:
     except orjson.JSONDecodeError:
         told = None
     told = told if isinstance(told, dict) else {}
-    message = told.get("message") or answer[:200].decode(errors="replace").strip() or "no message"
+    # `Error`: one of our own extenders answers, through the API server's proxy.
+    message = told.get("message") or told.get("Error") or answer[:200].decode(errors="replace").strip() or "no message"
     raise ApiRefusedError(status, str(told.get("reason") or ""), f"{method} {path} answered {status}: {message}")
 
 

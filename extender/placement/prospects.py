@@ -18,8 +18,8 @@ IMPOSSIBLE = -1.0
 class Prospects:
     """Four tables by mask, shape (2**n,); an entry counts once `look_at` has seen its mask.
 
-    ``bandwidth`` GB/s of the plan, IMPOSSIBLE where there is none; ``worth_lost`` what the node's remainder loses by it; ``broken`` NVLink islands that were
-    whole and are not afterwards; ``left`` GPUs free afterwards.
+    ``bandwidth`` GB/s of the plan, IMPOSSIBLE where there is none; ``worth_lost`` what the node's remainder loses by it; ``broken`` NVLink islands and
+    cores that were whole and are not afterwards, as `TopologyClass.whole_islands` counts them; ``left`` GPUs free afterwards.
     """
 
     def __init__(self, shape: Shape, kind: TopologyClass, planner: Callable[[Shape, TopologyClass, int], Plan | None]) -> None:
@@ -30,7 +30,7 @@ class Prospects:
         self._seen = np.zeros(masks, bool)
         self.bandwidth: NDArray[np.float64] = np.full(masks, IMPOSSIBLE)
         self.worth_lost: NDArray[np.float64] = np.full(masks, np.inf)
-        self.broken: NDArray[np.int8] = np.zeros(masks, np.int8)
+        self.broken: NDArray[np.int16] = np.zeros(masks, np.int16)
         self.left: NDArray[np.int8] = np.zeros(masks, np.int8)
 
     def look_at(self, masks: NDArray[np.int64]) -> None:

@@ -3,10 +3,14 @@
 import subprocess
 import sys
 
+import pytest
+
+from extender.explain_client import Way, decision_about
 from tests.builders import pod
 from tests.e2e.checks import check_cluster, check_extender
 from tests.e2e.extender import RunningExtender
 from tests.e2e.live_cluster import LiveCluster
+from topology.errors import InputError
 
 
 def explain(extender: RunningExtender, pod_name: str, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -72,3 +76,12 @@ def test_the_read_api_agrees_with_the_pods_of_the_cluster_before_and_after_a_res
     extender.start().wait_leads()
     check_extender(extender, cluster.api)
     assert {kind: extender.get(f"nodes/{kind}") for kind in kinds} == before
+
+
+def test_explain_through_the_api_server_tells_what_the_api_server_says(cluster: LiveCluster) -> None:
+    """The real proxy reaches no loopback address, so there is no extender behind it here: that nothing is installed is told as it is."""
+    way = Way(kubeconfig=cluster.plane.kubeconfig("admin"))
+    with pytest.raises(
+        InputError, match=r'service linkwise-system/linkwise-extender:extender: .* answered 404: services "linkwise-extender" not found'
+    ):
+        decision_about("default/pair", way)

@@ -4,10 +4,11 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
-from extender.explain_client import fetch
+from extender.explain_client import SERVICE, Way, decision_about, fetch
 from topology.errors import InputError
 
 KEPT = {"pod": "default/kept", "error": None, "nodes": [], "chosen": None, "bound": None}
@@ -18,6 +19,11 @@ ANSWERS = {
     "/api/v1/pods/default/list/decision": (200, "[]"),
     "/api/v1/pods/default/other/decision": (200, "{}"),
 }
+PROXY = "/api/v1/namespaces/linkwise-system/services/linkwise-extender:extender/proxy"
+NO_ENDPOINTS = {"kind": "Status", "status": "Failure", "message": "no endpoints available for service", "reason": "ServiceUnavailable", "code": 503}
+ANSWERS |= {PROXY + path: answer for path, answer in ANSWERS.items()}
+ANSWERS["/api/v1/namespaces/other/services/https:extender:443/proxy/api/v1/pods/default/kept/decision"] = (200, json.dumps(KEPT))
+ANSWERS["/api/v1/namespaces/empty/services/extender:extender/proxy/api/v1/pods/default/kept/decision"] = (503, json.dumps(NO_ENDPOINTS))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -71,3 +77,58 @@ def test_trouble_is_a_sentence(url: str, pod: str, sentence: str):
 def test_nobody_listening_is_a_sentence_that_names_the_server(server: str):
     with pytest.raises(InputError, match="no extender answers at"):
         fetch(server, "default/kept")
+
+
+# --- through the API server -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kubeconfig(url: str, tmp_path: Path) -> Path:
+    """Write a kubeconfig for a server at that URL."""
+    path = tmp_path / "config.yaml"
+    written = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path.write_text(json.dumps(written), encoding="utf-8")
+    return path
+
+
+def test_the_api_servers_proxy_leads_to_the_service_of_the_manifests(kubeconfig: Path):
+    assert decision_about("default/kept", Way(kubeconfig=kubeconfig)) == KEPT
+    assert SERVICE == "linkwise-system/linkwise-extender:extender"
+
+
+def test_another_service_and_one_that_serves_tls_are_named_as_in_the_api_servers_paths(kubeconfig: Path):
+    assert decision_about("default/kept", Way(kubeconfig=kubeconfig, service="other/https:extender:443")) == KEPT
+
+
+def test_a_server_that_is_named_is_asked_whatever_the_kubeconfig_says(url: str, tmp_path: Path):
+    assert decision_about("default/kept", Way(server=url, kubeconfig=tmp_path / "nowhere")) == KEPT
+
+
+@pytest.mark.parametrize(
+    ("pod", "service", "sentence"),
+    [
+        pytest.param(
+            "default/unknown", SERVICE, r"answered 404: no decision about pod default/unknown is kept$", id="the extender knows no such pod"
+        ),
+        pytest.param("default/garbage", SERVICE, "gave no answer", id="something else answers"),
+        pytest.param("default/other", SERVICE, "not as an extender of Linkwise does", id="another program's object"),
+        pytest.param("default/kept", "empty/extender:extender", "no endpoints available for service; accepted: --server URL", id="nobody leads"),
+        pytest.param("default/kept", "extender", "--service extender: no service; accepted: NAMESPACE/NAME:PORT", id="no service"),
+        pytest.param("kept", SERVICE, "Accepted: NAMESPACE/NAME", id="no namespace"),
+    ],
+)
+def test_trouble_behind_the_api_server_is_a_sentence(kubeconfig: Path, pod: str, service: str, sentence: str):
+    with pytest.raises(InputError, match=sentence):
+        decision_about(pod, Way(kubeconfig=kubeconfig, service=service))
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_a_sentence(tmp_path: Path):
+    with pytest.raises(InputError, match="cannot be used"):
+        decision_about("default/kept", Way(kubeconfig=tmp_path / "nowhere"))

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from extender.settings import Settings
 from extender.workload import MOST_GPUS, STEP, STEP_EVERY_S, Workload, read_weights
 from tests.builders import NOW, Clock, cluster, extender_on, pod
+from tests.machines import BRIDGES_CROSSED
 from topology.errors import InputError
-from topology.topology_class import SEED_WEIGHTS
+from topology.topology_class import SEED_WEIGHTS, members, topology_class
 
 HALF_LIFE_S = 3600.0
 
@@ -76,6 +77,19 @@ def test_a_burst_is_one_step():
     assert sum(moved) == 1
     clock.now += STEP_EVERY_S
     assert histogram.follow(), "what came meanwhile counts at the next"
+
+
+def test_a_size_of_the_seed_is_never_rounded_away_so_that_single_gpus_break_no_bridge_for_nothing():
+    histogram, clock = workload()
+    for _ in range(20_000):
+        histogram.note([1])
+    clock.now += STEP_EVERY_S
+    assert histogram.follow()
+    assert histogram.weights == {1: pytest.approx(1.0, abs=0.01), 2: 0.01, 4: 0.01, 8: 0.01}
+    kind = topology_class(BRIDGES_CROSSED.matrix).under(histogram.weights)
+    chosen = kind.best_set(0b11111110, 1)  # 2 has lost its partner, 1 has not
+    assert chosen is not None
+    assert members(chosen.mask) == (2,)
 
 
 def test_between_steps_the_weights_are_one_object():

@@ -42,6 +42,9 @@ SINGLE_GB_PER_S: Final = 1.0
 # "Almost equal" (design: within 1 percent): rates are nominal, less than that is not real.
 ALMOST: Final = 0.99
 
+# An island outweighs all cores: a machine has 8 of them at most.
+ISLAND: Final = 16
+
 _UNPRINTED: Final = LinkCode("SYS")  # what a pair without a code counts as
 
 
@@ -317,16 +320,32 @@ class TopologyClass:
         return tuple(sorted(found))
 
     @cached_property
-    def whole_islands(self) -> NDArray[np.int8]:
-        """(2**n,) int8: islands of which every GPU is in the mask."""
-        masks = np.arange(1 << self.size)
-        whole = np.zeros(len(masks), dtype=np.int8)
+    def cores(self) -> tuple[int, ...]:
+        """Masks of the parts of islands in which every GPU is linked to every other: the quads of a cube mesh.
+
+        They are the largest such groups of their island, three GPUs or more, and share no GPU; an island in which such groups overlap, or that is one, has none.
+        """
+        unlinked = over_pairs((self.links.nvlinks == 0).astype(np.int8), np.maximum)
+        groups = np.flatnonzero((unlinked == 0) & (self._sizes >= 3))
+        found: list[int] = []
         for island in self.islands:
-            whole += (masks & island) == island
+            inside = groups[(groups & ~island) == 0]
+            largest = inside[self._sizes[inside] == self._sizes[inside].max(initial=0)]
+            if len(largest) > 1 and _union(largest.tolist()).bit_count() == int(self._sizes[largest].sum()):
+                found += largest.tolist()
+        return tuple(sorted(found))
+
+    @cached_property
+    def whole_islands(self) -> NDArray[np.int16]:
+        """(2**n,) int16: `ISLAND` for each island of which every GPU is in the mask, and 1 for each such core."""
+        masks = np.arange(1 << self.size)
+        whole = np.zeros(len(masks), dtype=np.int16)
+        for group, weight in [*((island, ISLAND) for island in self.islands), *((core, 1) for core in self.cores)]:
+            whole += weight * ((masks & group) == group).astype(np.int16)
         return _frozen(whole)
 
-    def islands_broken(self, mask: int, sets: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Return how many islands that are whole in ``mask`` each of these sets inside it takes a GPU of."""
+    def islands_broken(self, mask: int, sets: NDArray[np.int64]) -> NDArray[np.int16]:
+        """Return what of the whole islands and cores in ``mask`` each of these sets inside it takes a GPU of, as `whole_islands` counts: less is better."""
         return np.asarray(self.whole_islands[mask] - self.whole_islands[mask ^ sets])
 
     # --- masks

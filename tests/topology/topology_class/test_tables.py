@@ -19,6 +19,7 @@ from tests.machines import (
     DGX2_16,
     HGX_H100_8,
     MACHINES,
+    NDV2,
     PCIE4_PHB,
     PCIE8_PHB,
     SMALL_MACHINES,
@@ -36,7 +37,7 @@ from topology.errors import InternalError, TopologyError
 from topology.inventory import Gpu, Inventory
 from topology.links import Distance, LinkCode
 from topology.matrix import LinkMatrix, NicColumn, from_codes
-from topology.topology_class import ALMOST, SEED_WEIGHTS, GpuSet, Tables, TopologyClass, members, topology_class
+from topology.topology_class import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, Tables, TopologyClass, members, topology_class
 
 EVEN = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}
 
@@ -390,21 +391,21 @@ def test_every_table_of_an_irregular_sixteen_gpu_machine_is_there():
 
 
 @pytest.mark.parametrize(
-    ("machine", "islands"),
+    ("machine", "islands", "cores"),
     [
-        pytest.param(HGX_H100_8, [0xFF], id="all GPUs behind NVSwitch"),
-        pytest.param(DGX1V, [0xFF], id="a mesh in which some reach each other over others only"),
-        pytest.param(BRIDGES_8, [0b11, 0b1100, 0b110000, 0b11000000], id="bridged pairs"),
-        pytest.param(BRIDGE_AND_PAIR, [0b11], id="GPUs without NVLinks are in none"),
-        pytest.param(PCIE8_PHB, [], id="no NVLinks at all"),
+        pytest.param(HGX_H100_8, [0xFF], [], id="all GPUs behind NVSwitch"),
+        pytest.param(DGX1V, [0xFF], [0xF, 0xF0], id="a mesh in which some reach each other over others only: its quads"),
+        pytest.param(BRIDGES_8, [0b11, 0b1100, 0b110000, 0b11000000], [], id="bridged pairs"),
+        pytest.param(BRIDGE_AND_PAIR, [0b11], [], id="GPUs without NVLinks are in none"),
+        pytest.param(PCIE8_PHB, [], [], id="no NVLinks at all"),
     ],
 )
-def test_an_island_is_what_nvlinks_join(machine: Machine, islands: list[int]):
+def test_an_island_is_what_nvlinks_join_and_its_cores_are_joined_to_all_of_each_other(machine: Machine, islands: list[int], cores: list[int]):
     kind = class_of(machine)
-    assert list(kind.islands) == islands
-    assert kind.whole_islands[-1] == len(islands)
+    assert (list(kind.islands), list(kind.cores)) == (islands, cores)
     for mask in range(1 << machine.size):
-        assert kind.whole_islands[mask] == sum(mask & island == island for island in islands)
+        whole = [sum(mask & group == group for group in groups) for groups in (islands, cores)]
+        assert divmod(int(kind.whole_islands[mask]), ISLAND) == tuple(whole)
 
 
 # --- depths
@@ -583,3 +584,20 @@ def test_other_weights_share_the_tables_and_choose_other_sets() -> None:
     assert kind.worth.tolist() == kind.worth_of_remainders().tolist(), "the class itself stays as it is"
     changed = [mask for mask in range(1, 256) if pairs.best_set(mask, 1) != kind.best_set(mask, 1)]
     assert changed, "some remainder is worth more to pairs than to the mixture"
+
+
+@pytest.mark.parametrize("weights", [SEED_WEIGHTS, {1: 1.0, 2: 0.01, 4: 0.01, 8: 0.01}], ids=["seed", "nothing but singles"])
+@pytest.mark.parametrize("machine", [DGX1V, DGX1P, NDV2, HGX_H100_8, BRIDGES_8, BRIDGES_CROSSED, A100X4_NV4], ids=lambda machine: machine.name)
+def test_breaking_a_whole_island_costs_a_node_more_than_taking_what_a_broken_one_has_left(machine: Machine, weights: dict[int, float]) -> None:
+    """So one or two GPUs without a care come from broken islands as long as any node of the kind has so many of them."""
+    kind, oracle = class_of(machine).under(weights), oracle_of(machine)
+    for k in (1, 2):
+        costs: dict[bool, list[float]] = {True: [], False: []}
+        for mask in range(1 << machine.size):
+            chosen = kind.best_set(mask, k, careful=False)
+            if chosen is None:
+                continue
+            breaks = any(island <= gpus_in(mask) and island & gpus_in(chosen.mask) for island in oracle.islands)
+            assert not (breaks and len(oracle.in_broken_islands(gpus_in(mask))) >= k)
+            costs[breaks].append(float(kind.worth[mask] - kind.worth[mask ^ chosen.mask]))
+        assert min(costs[True]) > max(costs[False])
