@@ -13,16 +13,14 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from extender import log_keys
 from extender.cluster import Cluster
 from topology.collective import Depth, MachineLinks
-from topology.collective.apart import answered, requested
 from topology.errors import InternalError
-from topology.topology_class import TopologyClass
+from topology.topology_class import Tables, TopologyClass
+from topology.topology_class.apart import answered, requested
 
 _LOOK_EVERY_S: Final = 0.1
 _MOST_S: Final = 300.0  # for all classes that come together; a class takes half a minute at most
@@ -61,21 +59,21 @@ class Deepening:
             self._given_up |= {kind.version for kind in kinds}
             _log.warning("classes not worked out further, please report", **{log_keys.REASON: str(error) or type(error).__name__})
             return True
-        for kind, table in zip(kinds, tables, strict=True):
-            self._put_in_place(kind, table, depth)
+        for kind, found in zip(kinds, tables, strict=True):
+            self._put_in_place(kind, found, depth)
         return True
 
-    def _put_in_place(self, kind: TopologyClass, table: NDArray[np.float64], depth: Depth) -> None:
-        self._cluster.deepen(kind.deepened(table, depth))
+    def _put_in_place(self, kind: TopologyClass, tables: Tables, depth: Depth) -> None:
+        self._cluster.deepen(kind.deepened(tables, depth))
         _log.info("class of nodes worked out", **{log_keys.TOPOLOGY_CLASS: kind.key, log_keys.DEPTH: depth.name})
 
 
-async def work_out(machines: list[MachineLinks], depth: Depth) -> list[NDArray[np.float64]]:
+async def work_out(machines: list[MachineLinks], depth: Depth) -> list[Tables]:
     """Return the tables of these machines, worked out by a process of its own, which is ended with the call; raises InternalError where it fails."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "topology.collective.apart",
+        "topology.topology_class.apart",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -89,4 +87,4 @@ async def work_out(machines: list[MachineLinks], depth: Depth) -> list[NDArray[n
             await process.wait()
     if process.returncode:
         raise InternalError(f"the process that works out tables ended with status {process.returncode}: {told.decode(errors='replace')[-500:]}")
-    return answered(output)
+    return await asyncio.to_thread(answered, output)  # megabytes for 16 GPUs

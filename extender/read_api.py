@@ -83,7 +83,7 @@ def _node(view: View, row: int) -> JsonObject:
         "total": 0 if kind is None else kind.size,
         "healthy": int(view.usable[row]).bit_count(),
         "free": int(view.free[row]).bit_count(),
-        "exact": kind is not None and kind.next_depth is None,  # else its bandwidths are lower bounds so far
+        "exact": kind is not None and kind.next_depth is None and bool(kind.exact.all()),  # else some bandwidths are lower bounds
         "closed": None if closed is Refusal.FITS else {"code": closed.name, "reason": _closed(closed, view.closed_by[row])},
     }
 

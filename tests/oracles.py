@@ -130,6 +130,15 @@ class MachineOracle:
         orders = [(first, *order) for order in permutations(others) if order[0] < order[-1]]
         return [[(min(a, b), max(a, b)) for a, b in zip(order, (*order[1:], order[0]), strict=True)] for order in orders]
 
+    def nvlink_rings(self, gpus: Set) -> float:
+        """GB/s of the NVLink rings of a set of any size, as long as its links are few: every walk along NVLinks is walked, and those that close are packed."""
+        walks = [[min(gpus)]]
+        for _ in range(len(gpus) - 1):
+            walks = [[*walk, gpu] for walk in walks for gpu in gpus if gpu not in walk and self.links(walk[-1], gpu)]
+        closed = [walk for walk in walks if walk[1] < walk[-1] and self.links(walk[-1], walk[0])]
+        rings = [[(min(a, b), max(a, b)) for a, b in zip(walk, (*walk[1:], walk[0]), strict=True)] for walk in closed]
+        return 2 * self.nvlink_gb_per_s * self._packed_rings(gpus, rings) if rings else 0.0
+
     def _packed_rings(self, gpus: Set, rings: list[list[tuple[int, int]]]) -> float:
         """How many undirected rings the links carry at once: by duality the cheapest prices of links at which no ring costs less than one."""
         pairs = list(combinations(sorted(gpus), 2))

@@ -36,7 +36,7 @@ class _Closure:
 class Cluster:
     """The state of all GPU nodes; lives on one event loop, so it needs no locks."""
 
-    def __init__(self, whole_gpu_resource: str, clock: Callable[[], float], *, needs_observation: bool = False, depth: Depth = Depth.UP_TO_8) -> None:
+    def __init__(self, whole_gpu_resource: str, clock: Callable[[], float], *, needs_observation: bool = False, depth: Depth = Depth.SOON) -> None:
         """``needs_observation``: a node takes no pods before its agent has said in what state its GPUs are.
 
         ``depth``: how far a new class of nodes is worked out before its nodes open; further is the business of whoever calls `deepen`.
@@ -92,6 +92,8 @@ class Cluster:
         columns, row = self._columns, self._columns.row(topology.name)
         inventory = topology.inventory()
         kind = topology_class(topology.matrix(), inventory, self.depth)
+        if self.depth is not Depth.AT_ONCE:
+            kind.prepare()
         if kind.next_depth is not None:
             self._shallow[kind.key] = kind
         columns.class_index[row] = columns.class_number(kind)

@@ -10,7 +10,8 @@ from extender.cluster import Cluster
 from extender.deepening import Deepening, work_out
 from extender.sample_machines import sample
 from tests.builders import Extender, JsonObject, cluster, extender_on, pod
-from topology.collective import Depth, set_bandwidths
+from tests.machines import CUBEMESH_16
+from topology.collective import Depth, set_rates
 from topology.errors import InternalError
 
 _MEMORY = count(1000)
@@ -91,8 +92,30 @@ async def test_nodes_of_one_class_that_come_together_are_worked_out_once_and_all
 
 async def test_figures_are_those_of_this_process():
     links = serving(fresh("dgx1v", "a")).cluster.view().classes[0].links
-    (table,) = await work_out([links], Depth.FULL)
-    assert table.tolist() == set_bandwidths(links).tolist()
+    (tables,) = await work_out([links], Depth.FULL)
+    assert tables.rates.gb_per_s.tolist() == set_rates(links).gb_per_s.tolist()
+    assert tables.rates.exact.all()
+
+
+async def test_a_machine_of_sixteen_gpus_opens_at_once_and_is_worked_out_in_one_go():
+    """At once nothing is known of its rings; as its mesh is sparse, every set is exact soon, and what remainders are worth comes with that."""
+    extender = serving(cube_mesh_of_sixteen("a"))
+    four = pod("four").gpus(4).min_bandwidth(100)
+    assert extender.filter(four)["NodeNames"] == []
+    assert extender.filter(pod("any").gpus(4))["NodeNames"] == ["a"]
+    deepening = Deepening(extender.cluster, lambda: True)
+    assert await deepening.deepen_next()
+    assert extender.filter(four)["NodeNames"] == ["a"]
+    (kind,) = extender.cluster.view().classes
+    assert kind.exact.all()
+    assert sorted(kind._packings) == [2, 3, 4, 5, 6, 7, 8]
+    assert not await deepening.deepen_next()
+
+
+def cube_mesh_of_sixteen(name: str) -> JsonObject:
+    """Return the topology of a machine of MAPA's, of a class that nobody has seen."""
+    gpus = [{"index": at, "uuid": f"GPU-{name}-{at}", "model": CUBEMESH_16.model, "memoryMiB": next(_MEMORY)} for at in range(16)]
+    return {"metadata": {"name": name}, "spec": {"gpus": gpus, "links": {"gpus": CUBEMESH_16.codes}}}
 
 
 async def test_a_class_that_cannot_be_worked_out_keeps_its_bound_and_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch):

@@ -6,7 +6,7 @@ links are `links`' business; which set to take is decided in `topology_class`.
 """
 
 from topology.collective.machine_links import MachineLinks, machine_links, matched_gpus, numa_of, slot_of
-from topology.collective.rings import EXACT_UP_TO
-from topology.collective.sets import MAX_GPUS, Depth, depths, set_bandwidths
+from topology.collective.mesh import Depth
+from topology.collective.sets import MAX_GPUS, SetRates, set_bandwidths, set_rates
 
-__all__ = ["EXACT_UP_TO", "MAX_GPUS", "Depth", "MachineLinks", "depths", "machine_links", "matched_gpus", "numa_of", "set_bandwidths", "slot_of"]
+__all__ = ["MAX_GPUS", "Depth", "MachineLinks", "SetRates", "machine_links", "matched_gpus", "numa_of", "set_bandwidths", "set_rates", "slot_of"]

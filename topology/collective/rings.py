@@ -1,17 +1,16 @@
 """How much several rings carry at once through the NVLinks of one set of GPUs: the packing of Hamiltonian cycles, a linear program.
 
-Called by `sets` for every set of an irregular mesh that has an NVLink ring at all. A ring visits every GPU of the set once; several rings share the links, and
-each may carry any fraction of a link. A cycle is run both ways round, so it loads each of its links with its own rate in both directions and brings twice that
-rate. What is packed is GB/s, so links of different generations may mix.
+Called by `mesh` for the sets whose `bounds` differ. A ring visits every GPU of the set once; several rings share the links, and each may carry any fraction of a
+link. A cycle is run both ways round, so it loads each of its links with its own rate in both directions and brings twice that rate. What is packed is GB/s, so links
+of different generations may mix.
 
     maximise   2 * sum of x_c          over the Hamiltonian cycles c of the set
     subject to sum of x_c over the cycles through a pair <= GB/s of that pair, one direction
 
-Uniform meshes have a closed form; others are solved exactly up to `EXACT_UP_TO` GPUs (2,520 cycles) and, where they have no more than `MOST_CYCLES`, beyond. Of
-larger sets with more cycles those that are found first are packed. That is a lower bound; no packing exceeds the NVLinks of the GPU that has the fewest to the others.
+`Cycles` counts the cycles of all sets of a mesh by one recurrence, and reads those of one set back out of it: without a dead end, however sparse the mesh.
 """
 
-from itertools import count
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,77 +18,79 @@ from numpy.typing import NDArray
 
 from topology.errors import InternalError
 
-EXACT_UP_TO: Final = 8
-MOST_CYCLES: Final = 2520  # as many as 8 GPUs can have; MAPA's 16-GPU cube mesh has 200
-_MOST_STEPS: Final = 50_000  # of the search for them, above 8 GPUs: a tenth of a second
 _ROUND: Final = 6  # digits of GB/s kept: the solver's answers are exact to 1e-9, equal sets must compare equal
 
 
-def packed_rate(hop: NDArray[np.float64]) -> float:
-    """Return GB/s that rings through all GPUs of ``hop`` carry together; 0.0 where no ring is found.
+@dataclass(frozen=True, slots=True, eq=False)
+class Cycles:
+    """The Hamiltonian cycles of every set of GPUs of a mesh; made by `of`.
 
-    ``hop`` (k, k), symmetric, k of 3 and more: GB/s of each pair's NVLinks, one direction, 0.0 without. Exact up to `EXACT_UP_TO` GPUs.
+    ``counts`` (2**n,) float64 (16 GPUs have 6.5e11): how many a set has, each once and not once a direction; 0 below three GPUs.
+    """
+
+    counts: NDArray[np.float64]
+    _linked: NDArray[np.bool_]  # (n, n)
+    _paths: NDArray[np.float64]  # (2**n, n) number of paths through the whole set from its lowest member to that GPU
+
+    @staticmethod
+    def of(linked: NDArray[np.bool_]) -> "Cycles":
+        """Count the cycles of the mesh in which these pairs (n, n) are linked.
+
+        >>> Cycles.of(~np.eye(4, dtype=np.bool_)).counts[[0b0011, 0b0111, 0b1111]].tolist()
+        [0.0, 1.0, 3.0]
+        """
+        size = len(linked)
+        masks, bits, links = np.arange(1 << size), 1 << np.arange(size), linked.astype(np.float64)
+        sizes, lowest = np.bitwise_count(masks), masks & -masks
+        paths = np.zeros((1 << size, size))
+        paths[bits, np.arange(size)] = 1.0
+        for members in range(2, size + 1):
+            level = masks[sizes == members]
+            longer = np.einsum("slp,pl->sl", paths[level[:, None] ^ bits], links)  # over (sets, last, last but one)
+            # As in `bounds.best_rings`, ``^`` finds nothing for a last GPU outside the set; and a path does not return to its start.
+            longer[bits == lowest[level][:, None]] = 0.0
+            paths[level] = longer
+        start = np.bitwise_count(lowest - 1) % max(size, 1)  # the empty set has none, and no path either
+        counts = np.where(sizes >= 3, (paths * links[start]).sum(axis=1) / 2.0, 0.0) if size else np.zeros(1)
+        return Cycles(counts, linked, paths)
+
+    def in_set(self, mask: int) -> NDArray[np.int64]:
+        """Return the cycles of one set as rows of positions, in the order of the ring, (cycles, members).
+
+        >>> Cycles.of(~np.eye(4, dtype=np.bool_)).in_set(0b1111).tolist()
+        [[0, 1, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3]]
+        """
+        size, start = len(self._linked), (mask & -mask).bit_length() - 1
+        rings, rest = np.array([[start]]), np.array([mask])
+        for _ in range(mask.bit_count() - 1):
+            # From the end of the ring back to its start: every step is the last one of a path that is there.
+            row, before = np.nonzero(self._linked[rings[:, -1]] & (self._paths[rest] > 0) & (np.arange(size) != start))
+            rings = np.concatenate([rings[row], before[:, None]], axis=1)
+            rest = rest[row] ^ (1 << before)
+        return rings[rings[:, 1] < rings[:, -1]]  # each was met in both directions
+
+
+def packed_rate(hop: NDArray[np.float64], cycles: NDArray[np.int64]) -> float:
+    """Return GB/s that these ``cycles`` (rows of positions, one or more) carry together; ``hop`` (n, n): GB/s of each pair's NVLinks, one direction.
 
     Raises
     ------
     InternalError
         The solver failed, which no input of this form makes it do.
 
-    References
-    ----------
-    Uniform meshes: every pair lies on equally many of the Hamiltonian cycles of a complete graph, so using all of them alike fills every link:
-    k * sum(x) = rate * k * (k - 1) / 2.
-
     Examples
     --------
-    >>> packed_rate(100.0 * (np.ones((4, 4)) - np.eye(4)))  # 4 x A100, NV4 between all
+    >>> four = 100.0 * (np.ones((4, 4)) - np.eye(4))  # 4 x A100, NV4 between all
+    >>> packed_rate(four, Cycles.of(four > 0).in_set(0b1111))
     300.0
     """
-    size = len(hop)
-    pairs = hop[np.triu_indices(size, 1)]
-    if is_uniform(hop):
-        return float(pairs[0]) * (size - 1)
-    uses = _cycles(hop > 0)
-    if not len(uses):
-        return 0.0
     from scipy.optimize import linprog  # half a second of import that most machines never need
 
-    solved = linprog(-np.ones(len(uses)), A_ub=uses.T, b_ub=pairs, method="highs")
+    following = np.roll(cycles, -1, axis=1)
+    pairs, used = np.unique(np.minimum(cycles, following) * len(hop) + np.maximum(cycles, following), return_inverse=True)
+    uses = np.zeros((len(pairs), len(cycles)))
+    uses[used.reshape(cycles.shape), np.arange(len(cycles))[:, None]] = 1.0
+    solved = linprog(-np.ones(len(cycles)), A_ub=uses, b_ub=hop.ravel()[pairs], method="highs")
     if not solved.success or solved.fun is None:
-        raise InternalError(f"packing rings into {size} GPUs failed: {solved.message}")
+        raise InternalError(f"packing rings into {cycles.shape[1]} GPUs failed: {solved.message}")
     return round(-2.0 * float(solved.fun), _ROUND)
-
-
-def is_uniform(hop: NDArray[np.float64]) -> bool:
-    """Tell whether all pairs of a set are linked alike, (k, k): then the rate has a closed form."""
-    pairs = hop[np.triu_indices(len(hop), 1)]
-    return bool(pairs.min() == pairs.max())
-
-
-def _cycles(linked: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return Hamiltonian cycles as rows of 0 and 1 over the pairs (in the order of np.triu_indices), each once: all of them up to `EXACT_UP_TO` GPUs."""
-    size = len(linked)
-    number = np.zeros((size, size), np.int64)
-    number[np.triu_indices(size, 1)] = np.arange(size * (size - 1) // 2)
-    number += number.T
-    rows: list[list[int]] = []
-    neighbours = [np.nonzero(linked[i])[0].tolist() for i in range(size)]
-    steps = count() if size <= EXACT_UP_TO else iter(range(_MOST_STEPS))
-
-    def extend(path: list[int], left: set[int]) -> None:
-        if len(rows) == MOST_CYCLES or next(steps, None) is None:
-            return
-        if not left:
-            # Each cycle is met in both directions; the one whose second GPU has the lower number counts.
-            if linked[path[-1], path[0]] and path[1] < path[-1]:
-                rows.append([int(number[a, b]) for a, b in zip(path, [*path[1:], path[0]], strict=True)])
-            return
-        for following in neighbours[path[-1]]:
-            if following in left:
-                extend([*path, following], left - {following})
-
-    extend([0], set(range(1, size)))
-    uses = np.zeros((len(rows), size * (size - 1) // 2))
-    for at, row in enumerate(rows):
-        uses[at, row] = 1.0
-    return uses

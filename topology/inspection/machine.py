@@ -48,8 +48,8 @@ def machine_of(matrix: LinkMatrix, inventory: Inventory | None = None) -> Machin
     links = machine_links(matrix, inventory)
     rates = link_rates(matrix, matched_gpus(matrix, inventory), links)
     try:
-        # Beyond that depth a mesh of 16 GPUs takes a quarter of a minute; nobody waits for that at a prompt.
-        return Machine(matrix, inventory, links, rates, topology_class(matrix, inventory, Depth.UP_TO_8))
+        # Beyond that depth a dense mesh of 16 GPUs takes minutes; nobody waits for that at a prompt.
+        return Machine(matrix, inventory, links, rates, topology_class(matrix, inventory, Depth.SOON))
     except TopologyError as error:
         return Machine(matrix, inventory, links, rates, None, str(error))
 

@@ -7,6 +7,8 @@ call and none stops the others.
 from collections.abc import Iterator
 from typing import Literal
 
+import numpy as np
+
 from topology.errors import NvidiaSmiError, NvidiaSmiFailure
 from topology.inspection.machine import Machine, machine_of
 from topology.inspection.peer_access import with_peer_access
@@ -43,12 +45,13 @@ def inspect(
     if strangers:
         told = f"there is no GPU {', '.join(map(str, strangers))} in it; accepted: {', '.join(str(gpu.index) for gpu in matrix.gpus)}"
         return unreadable(source, told, NvidiaSmiFailure.BAD_ARGUMENTS)
+    bounds = _bounds(machine.sets, mask) if machine.sets else ()
     return Report(
         source=source,
         machine=machine,
         links=tuple(_links(machine, printed)),
         sets=tuple(_sets(machine.sets, matrix, sets, mask)) if machine.sets else (),
-        warnings=tuple(dict.fromkeys([*lowered, *_warnings(machine)])),
+        warnings=tuple(dict.fromkeys([*lowered, *_warnings(machine), *bounds])),
         free=None if free is None else tuple(sorted(free)),
     )
 
@@ -100,3 +103,12 @@ def _warnings(machine: Machine) -> Iterator[str]:
     yield from machine.links.assumptions
     if machine.no_sets:
         yield f"no sets of GPUs: {machine.no_sets}"
+
+
+def _bounds(tables: TopologyClass, free: int) -> Iterator[str]:
+    """Say so where packing all rings takes longer than anybody waits at a prompt."""
+    inexact = [mask for mask in np.flatnonzero(~tables.exact).tolist() if mask & ~free == 0]
+    if inexact:
+        sizes = sorted({mask.bit_count() for mask in inexact})
+        which = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        yield f"some GB/s of sets of {which} GPUs are lower bounds, as NVLinks form more rings than can be packed at a prompt; there may be better sets than told"

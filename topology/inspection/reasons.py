@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from topology.collective import EXACT_UP_TO
 from topology.inspection.machine import Machine
 from topology.links import Distance
 
@@ -35,14 +34,18 @@ def reason(machine: Machine, positions: Sequence[int], gb_per_s: float) -> str:
     if ring is not None and (over is None or gb_per_s > over.slowest or gb_per_s <= 2 * ring.slowest):
         if gb_per_s > 2 * ring.slowest * _ROUNDED:
             return _several_rings(machine, positions, gb_per_s)
-        # Inside a large mesh only sets of up to 8 GPUs are packed here; the tables of the extender go further.
-        more = "at least one " if len(positions) > EXACT_UP_TO and machine.sets is not None and machine.sets.next_depth is not None else ""
+        more = "" if _is_exact(machine, positions) else "at least one "
         return f"{more}NVLink ring, both ways; slowest {_hop(machine, ring, nvlink=True)}"
     slowest = f", slowest {_hop(machine, over, nvlink=False)}" if over else ""
     if ring is not None:
         return f"over PCIe, faster than its NVLinks{slowest}"
     some_nvlinks = bool(nvlinks[np.ix_(list(positions), list(positions))].any())
     return f"no NVLink ring: PCIe{slowest}" if some_nvlinks else f"over PCIe{slowest}"
+
+
+def _is_exact(machine: Machine, positions: Sequence[int]) -> bool:
+    """Tell whether the figure of a set is what its links carry; else it is a lower bound: packing all its rings takes longer than anybody waits at a prompt."""
+    return machine.sets is None or bool(machine.sets.exact[sum(1 << at for at in positions)])
 
 
 def _pair(machine: Machine, a: int, b: int, gb_per_s: float) -> str:
@@ -68,6 +71,8 @@ def _several_rings(machine: Machine, positions: Sequence[int], gb_per_s: float) 
     links = machine.links
     rates = {float(links.nvlink_gb_per_s[a, b]) for a, b in combinations(positions, 2)} - {0.0}
     count = f"{round(gb_per_s / (2 * rates.pop()), 2):g}" if len(rates) == 1 else "several"
+    if not _is_exact(machine, positions):
+        return f"at least {count} rings over NVLink, both ways"
     full = full_cut(links.nvlinks * links.nvlink_gb_per_s, positions, gb_per_s)
     if full is None:
         return f"{count} rings over NVLink, both ways"

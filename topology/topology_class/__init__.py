@@ -8,10 +8,12 @@ Among sets of almost equal bandwidth the one is taken whose remainder is worth m
 demand the best packing of disjoint sets of that size, in GPU x GB/s, weighed by how much the cluster asks for that size.
 
 What a set's bandwidth is, `collective` decides. Which GPUs of a node are free, healthy or allowed is the caller's mask; nothing here knows a node. The
-tables are in `tables`, the arithmetic over masks in `subsets`, the choice that NVIDIA's device plugin would make in `best_effort`.
+tables are in `tables`, the arithmetic over masks in `subsets` and `packing`, the choice that NVIDIA's device plugin would make in `best_effort`. What takes a
+while can be worked out in another process (`apart`).
 """
 
+from topology.topology_class.packing import Tables
 from topology.topology_class.subsets import members
 from topology.topology_class.tables import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, TopologyClass, topology_class
 
-__all__ = ["ALMOST", "ISLAND", "SEED_WEIGHTS", "GpuSet", "TopologyClass", "members", "topology_class"]
+__all__ = ["ALMOST", "ISLAND", "SEED_WEIGHTS", "GpuSet", "Tables", "TopologyClass", "members", "topology_class"]

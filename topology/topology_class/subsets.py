@@ -64,6 +64,8 @@ def packed(own: NDArray[np.int64], sizes: NDArray[np.uint8], k: int) -> NDArray[
     """
     count = len(own).bit_length() - 1
     best = best_inside(np.where(sizes == k, own, 0))
+    if k > count or np.ptp(own[sizes == k]) == 0:
+        return np.asarray(best * (sizes // k))  # all alike: as many as there are members for
     for top in range(2 * k - 1, count):
         large = np.flatnonzero(sizes[1 << top : 2 << top] >= 2 * k) + (1 << top)
         best[large] = np.maximum(best[large], best[large ^ (1 << top)])

@@ -20,13 +20,14 @@ import numpy as np
 from cachetools import LRUCache, cachedmethod
 from numpy.typing import NDArray
 
-from topology.collective import Depth, MachineLinks, depths, machine_links, matched_gpus, numa_of, set_bandwidths
+from topology.collective import Depth, MachineLinks, SetRates, machine_links, matched_gpus, numa_of, set_rates
 from topology.errors import InternalError
 from topology.inventory import Gpu, Inventory
 from topology.links import Distance, LinkCode
 from topology.matrix import LinkMatrix
 from topology.topology_class.best_effort import BestEffort, pair_scores
-from topology.topology_class.subsets import best_inside, members, over_pairs, packed
+from topology.topology_class.packing import KB_PER_GB, Packing, Tables, at_most, is_quick, packing
+from topology.topology_class.subsets import best_inside, members, over_pairs
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
 
@@ -44,7 +45,6 @@ ALMOST: Final = 0.99
 # An island outweighs all cores: a machine has 8 of them at most.
 ISLAND: Final = 16
 
-_KB_PER_GB: Final = 1_000_000
 _UNPRINTED: Final = LinkCode("SYS")  # what a pair without a code counts as
 
 
@@ -69,7 +69,8 @@ class _Limits:
 class TopologyClass:
     """The tables of one kind of node; made by `topology_class`, shared by all nodes of the kind, never changed.
 
-    ``bandwidth`` (2**n,) float64: GB/s of exactly that set, 0.0 below two GPUs. Tables are computed when they are first asked for, kept, and read-only.
+    ``bandwidth`` (2**n,) float64: GB/s of exactly that set, 0.0 below two GPUs; ``exact`` (2**n,) bool: false where that is a lower bound. Tables are computed when
+    they are first asked for, kept, and read-only.
     """
 
     def __init__(
@@ -85,21 +86,28 @@ class TopologyClass:
         """Compute what every decision needs; raises TopologyError above 16 GPUs.
 
         ``bandwidth`` (2**n,) takes the place of `set_bandwidths`: another model of what a set gets, under the same choice of sets (benchmarks compare models
-        so), or what another process has computed. ``depth`` is how far the figures go.
+        so). ``depth`` is how far the figures go.
         """
         self.key = key
         self.size = matrix.size
         self.models = tuple(gpu.model for gpu in gpus)
         self.links = links
-        self.bandwidth = _frozen(set_bandwidths(links, depth) if bandwidth is None else bandwidth.astype(np.float64))
         self.weights = SEED_WEIGHTS
-        self.depth = depth
         self._matrix = matrix
-        self._gpus = gpus
         self._numa = tuple(numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True))
-        self._best: dict[tuple[int, Distance, bool], NDArray[np.float64]] = {}
-        self._packed: dict[int, NDArray[np.int64]] = {}
         self._best_effort = BestEffort(pair_scores(links, numa_told=all(isinstance(node, int) for node in self._numa)))
+        if bandwidth is None:
+            self._go_by(set_rates(links, depth), depth, {})
+        else:
+            self._go_by(SetRates(bandwidth.astype(np.float64), np.ones(len(bandwidth), np.bool_)), depth, {})
+
+    def _go_by(self, rates: SetRates, depth: Depth, known: Mapping[int, Packing]) -> None:
+        """Take the figures of the sets, and forget all that follows from others; ``known`` are packings by size."""
+        self.bandwidth, self.exact = _frozen(rates.gb_per_s), _frozen(rates.exact)
+        self.depth = depth
+        self._in_a_hurry = depth is Depth.AT_ONCE and not is_quick(self.bandwidth)  # calls wait for packings that take a while: bounds have to do
+        self._best: dict[tuple[int, Distance, bool], NDArray[np.float64]] = {}
+        self._packings = {k: _frozen(table) for k, table in known.items()}
         self._worth_cache: LRUCache[Any, NDArray[np.float64]] = LRUCache(maxsize=8)
         self._forget_choices()
 
@@ -131,14 +139,23 @@ class TopologyClass:
     @property
     def next_depth(self) -> Depth | None:
         """How far the tables could go next, None where they tell all that there is."""
-        return next((depth for depth in depths(self.links) if depth > self.depth), None)
+        if self.exact.all():
+            return Depth.SOON if self._in_a_hurry else None
+        return None if self.depth is Depth.FULL else Depth(self.depth + 1)
 
-    def deepened(self, bandwidth: NDArray[np.float64], depth: Depth) -> "TopologyClass":
-        """Return the class with the figures (2**n,) of that depth, and keep it for nodes to come; a deeper one that is known already stays."""
+    def deepened(self, tables: Tables, depth: Depth) -> "TopologyClass":
+        """Return the class with the tables of that depth, and keep it for nodes to come; a deeper one that is known already stays."""
         known = _CLASSES.get(self.key, self)
         if known.depth < depth:
-            known = _CLASSES[self.key] = TopologyClass(self.key, self._matrix, self._gpus, self.links, bandwidth=bandwidth, depth=depth)
+            known = copy(self)  # with all tables that do not follow from bandwidths
+            known._go_by(tables.rates, depth, tables.packings)  # noqa: SLF001 - a copy of our own
+            _CLASSES[self.key] = known
         return known
+
+    def prepare(self) -> None:
+        """Make the tables that take longer than a call may wait, 0.3 s for 16 GPUs."""
+        for k in range(2, self.size // 2 + 1):
+            self._packing(k)
 
     # --- tables
 
@@ -189,7 +206,8 @@ class TopologyClass:
     def worth_of_remainders(self, weights: Mapping[int, float] = SEED_WEIGHTS) -> NDArray[np.float64]:
         """Return the worth of every mask as a remainder, shape (2**n,), GPU x GB/s; it grows with every GPU.
 
-        ``weights`` maps sizes of demand to their shares (not negative). Exact for every size, not a bound: with 16 GPUs about 0.2 s, once.
+        ``weights`` maps sizes of demand to their shares (not negative). Exact for every size, with 16 GPUs about 0.2 s, once; at
+        `Depth.AT_ONCE` a bound from above where that is not quick.
         """
         return self._worth(tuple(sorted(weights.items())))
 
@@ -200,15 +218,13 @@ class TopologyClass:
         worth = (singles * SINGLE_GB_PER_S * self._sizes).astype(np.float64)
         for k, weight in weights:
             if 2 <= k <= self.size and weight > 0:
-                worth += weight * (self._packing(k) / _KB_PER_GB)
+                worth += weight * (self._packing(k) / KB_PER_GB)
         return _frozen(worth)
 
-    def _packing(self, k: int) -> NDArray[np.int64]:
-        """(2**n,) int64, GPU x kB/s: the best that disjoint sets of k GPUs can be worth together inside every mask."""
-        if k not in self._packed:
-            own = np.rint(self.bandwidth * _KB_PER_GB).astype(np.int64) * k
-            self._packed[k] = _frozen(packed(own, self._sizes, k))
-        return self._packed[k]
+    def _packing(self, k: int) -> Packing:
+        if k not in self._packings:
+            self._packings[k] = _frozen(at_most(self.bandwidth, k) if self._in_a_hurry else packing(self.bandwidth, k))
+        return self._packings[k]
 
     # --- sets
 

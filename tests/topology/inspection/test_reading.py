@@ -37,6 +37,19 @@ def test_every_pair_is_told_once_with_its_weaker_code() -> None:
     assert any("GPU0 and GPU2" in warning for warning in report.warnings)
 
 
+NINE = "\t".join(["", *(f"GPU{a}" for a in range(9))]) + "\n"
+NINE += "".join("\t".join([f"GPU{a}", *("X" if a == b else "NV1" if a + b == 1 else "NV2" for b in range(9))]) + "\n" for a in range(9))
+BOUNDS = (
+    "some GB/s of sets of {} GPUs are lower bounds, as NVLinks form more rings than can be packed at a prompt; there may be better sets than told"
+)
+
+
+def test_it_is_said_where_figures_are_lower_bounds() -> None:
+    """Nine GPUs that are all linked have 20,160 rings; eight of them have 2,520."""
+    assert BOUNDS.format(9) in inspect("nine", NINE).warnings
+    assert not [warning for warning in inspect("nine", NINE, free=frozenset(range(8))).warnings if "bounds" in warning]
+
+
 def test_soc_stays_soc() -> None:
     report = inspect("old", "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tSOC\t0-7\nGPU1\tSOC\t X \t8-15\n")
     assert (report.links[0].code, report.sets[0].worst) == ("SOC", "SOC")

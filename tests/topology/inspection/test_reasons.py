@@ -51,6 +51,20 @@ def test_the_words_name_the_way_and_the_slowest_hop(machine: Machine, positions:
     assert why(shown(machine), *positions) == words
 
 
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        pytest.param("NV1", "at least 4 rings over NVLink, both ways", id="all rings alike, as far as the weak pair goes"),
+        pytest.param("SYS", "at least one NVLink ring, both ways; slowest GPU0-GPU2 NV1", id="one pair that is not linked"),
+    ],
+)
+def test_a_figure_that_is_a_lower_bound_is_told_as_one(pair: str, words: str) -> None:
+    """Nine GPUs with one link between any two, two for the last one, and one weaker pair: too many rings to pack at a prompt."""
+    codes = [["X" if a == b else pair if a + b == 1 else "NV2" if 8 in (a, b) else "NV1" for b in range(9)] for a in range(9)]
+    machine = machine_of(matrix_of(*map(" ".join, codes)))
+    assert why(machine, *range(9)) == words
+
+
 def test_links_between_two_groups_that_are_full_are_named() -> None:
     rows = [
         "X NV2 NV2 NV1 SYS SYS",

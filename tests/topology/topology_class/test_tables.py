@@ -36,8 +36,8 @@ from topology.collective import Depth
 from topology.errors import InternalError, TopologyError
 from topology.inventory import Gpu, Inventory
 from topology.links import Distance, LinkCode
-from topology.matrix import LinkMatrix, NicColumn
-from topology.topology_class import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, TopologyClass, members, topology_class
+from topology.matrix import LinkMatrix, NicColumn, from_codes
+from topology.topology_class import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, Tables, TopologyClass, members, topology_class
 
 EVEN = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}
 
@@ -381,7 +381,7 @@ def test_more_than_sixteen_gpus_are_refused_in_a_sentence():
 
 
 def test_every_table_of_an_irregular_sixteen_gpu_machine_is_there():
-    kind = topology_class(CUBEMESH_16.matrix, CUBEMESH_16.inventory, Depth.UP_TO_8)
+    kind = class_of(CUBEMESH_16)
     chosen = kind.best_set(0xFFFF, 8)
     assert chosen is not None
     assert chosen.bandwidth == kind.best_bandwidths(8)[0xFFFF] == oracle_of(CUBEMESH_16).bandwidth(gpus_in(chosen.mask)) == 100.0
@@ -415,18 +415,48 @@ def test_a_class_is_kept_as_deep_as_it_was_ever_worked_out():
     """A deeper table, once known, is what every later node of the class gets; the shallow object stays as it is for those who hold it."""
     inventory = Inventory(tuple(replace(gpu, memory_mib=4711) for gpu in DGX1V.inventory.gpus))  # a class of this test's own
     shallow = topology_class(DGX1V.matrix, inventory, Depth.AT_ONCE)
-    assert (shallow.depth, shallow.next_depth, shallow.bandwidth[-1]) == (Depth.AT_ONCE, Depth.UP_TO_8, 100.0)
-    deep = shallow.deepened(class_of(DGX1V).bandwidth, Depth.UP_TO_8)
+    assert (shallow.depth, shallow.next_depth, shallow.bandwidth[-1]) == (Depth.AT_ONCE, Depth.SOON, 100.0)
+    deep = shallow.deepened(Tables.of(shallow.links, Depth.SOON), Depth.SOON)
     assert (deep.key, deep.next_depth, deep.bandwidth[-1]) == (shallow.key, None, 150.0)
     assert deep.version != shallow.version
     assert topology_class(DGX1V.matrix, inventory, Depth.AT_ONCE) is topology_class(DGX1V.matrix, inventory) is deep
-    assert shallow.deepened(shallow.bandwidth, Depth.AT_ONCE) is deep
+    assert shallow.deepened(Tables.of(shallow.links, Depth.AT_ONCE), Depth.AT_ONCE) is deep
     assert shallow.bandwidth[-1] == 100.0
 
 
 def test_a_class_with_a_closed_form_has_nothing_left_to_find_out():
     assert topology_class(HGX_H100_8.matrix, HGX_H100_8.inventory, Depth.AT_ONCE) is class_of(HGX_H100_8)
     assert class_of(HGX_H100_8).next_depth is None
+    assert topology_class(DGX2_16.matrix, DGX2_16.inventory, Depth.AT_ONCE).next_depth is None
+
+
+def two_boxes(memory_mib: int) -> tuple[LinkMatrix, Inventory]:
+    """Sixteen GPUs without NVLinks, eight behind each socket: all bandwidths are known at once, but what sets are worth together takes a while."""
+    codes = [["X" if a == b else "PHB" if a // 8 == b // 8 else "SYS" for b in range(16)] for a in range(16)]
+    return from_codes(codes), Inventory(tuple(Gpu(index=at, model="Tesla T4", memory_mib=memory_mib) for at in range(16)))
+
+
+def test_in_a_hurry_remainders_of_many_gpus_are_worth_what_they_are_at_most():
+    shallow = topology_class(*two_boxes(1), Depth.AT_ONCE)
+    assert shallow.exact.all()
+    assert (shallow.next_depth, topology_class(*two_boxes(2)).next_depth) == (Depth.SOON, None)
+    deep = shallow.deepened(Tables.of(shallow.links, Depth.SOON), Depth.SOON)
+    assert deep.next_depth is None
+    assert deep.worth.tolist() == topology_class(*two_boxes(2)).worth.tolist()
+    assert (shallow.worth >= deep.worth).all()
+    assert shallow.best_set(0xFFFF, 4) == deep.best_set(0xFFFF, 4)
+
+
+def test_tables_that_do_not_follow_from_bandwidths_are_shared_by_all_depths():
+    shallow = topology_class(*two_boxes(3), Depth.AT_ONCE)
+    worst = shallow.worst
+    assert shallow.deepened(Tables.of(shallow.links, Depth.SOON), Depth.SOON).worst is worst
+
+
+def test_a_class_that_is_prepared_has_nothing_left_that_takes_a_while():
+    kind = topology_class(*two_boxes(4))
+    kind.prepare()
+    assert sorted(kind._packings) == [2, 3, 4, 5, 6, 7, 8]
 
 
 # --- masks by model and NUMA node

@@ -1,4 +1,4 @@
-"""Tables worked out in a process of their own: `python -m topology.collective.apart` reads machines from its input and writes their tables to its output.
+"""Tables worked out in a process of their own: `python -m topology.topology_class.apart` reads machines from its input and writes their tables to its output.
 
 The extender starts it for classes whose tables take longer than a call may wait: a thread would hold the interpreter of the one that answers. Arrays travel as
 numpy writes them; nothing is pickled. `requested` and `answered` are the two ends of the other side, `main` is this one.
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topology.collective.machine_links import MachineLinks
-from topology.collective.sets import Depth, set_bandwidths
+from topology.collective import Depth, MachineLinks, SetRates
+from topology.topology_class.packing import Tables
 
 _ARRAYS = tuple(field.name for field in fields(MachineLinks) if field.name != "assumptions")
 _NICE = 10  # who answers calls goes first
@@ -29,16 +29,24 @@ def requested(machines: Sequence[MachineLinks], depth: Depth) -> bytes:
     return written.getvalue()
 
 
-def answered(output: bytes) -> list[NDArray[np.float64]]:
-    """Return the tables (2**n,) of the output, in the order of the machines; raises ValueError where it is none.
+def answered(output: bytes) -> list[Tables]:
+    """Return the tables of the output, in the order of the machines; raises ValueError where it is none.
 
     >>> from topology.collective import machine_links
     >>> from topology.matrix import from_codes
-    >>> answered(worked_out(requested([machine_links(from_codes(["X NV12".split(), "NV12 X".split()]))], Depth.FULL)))[0].tolist()
+    >>> answered(worked_out(requested([machine_links(from_codes(["X NV12".split(), "NV12 X".split()]))], Depth.FULL)))[0].rates.gb_per_s.tolist()
     [0.0, 0.0, 0.0, 300.0]
     """
-    with np.load(io.BytesIO(output), allow_pickle=False) as tables:
-        return [tables[str(number)] for number in range(len(tables.files))]
+    found: dict[str, dict[str, NDArray[Any]]] = {}
+    with np.load(io.BytesIO(output), allow_pickle=False) as arrays:
+        for name in arrays.files:
+            number, _, table = name.partition(".")
+            found.setdefault(number, {})[table] = arrays[name]
+    return [_tables(found[str(number)]) for number in range(len(found))]
+
+
+def _tables(arrays: dict[str, NDArray[Any]]) -> Tables:
+    return Tables(SetRates(arrays.pop("gb_per_s"), arrays.pop("exact")), {int(k): table for k, table in arrays.items()})
 
 
 def worked_out(request: bytes) -> bytes:
@@ -47,8 +55,12 @@ def worked_out(request: bytes) -> bytes:
         depth = Depth(int(given["depth"]))
         machines = [MachineLinks(**{name: given[f"{at}.{name}"] for name in _ARRAYS}, assumptions=()) for at in range(int(given["machines"]))]
     written = io.BytesIO()
-    tables: dict[str, Any] = {str(number): set_bandwidths(links, depth) for number, links in enumerate(machines)}
-    np.savez(written, **tables)
+    arrays: dict[str, Any] = {}
+    for number, links in enumerate(machines):
+        tables = Tables.of(links, depth)
+        arrays |= {f"{number}.gb_per_s": tables.rates.gb_per_s, f"{number}.exact": tables.rates.exact}
+        arrays |= {f"{number}.{k}": table for k, table in tables.packings.items()}
+    np.savez(written, **arrays)
     return written.getvalue()
 
 
