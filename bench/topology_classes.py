@@ -1,27 +1,32 @@
 """How long a topology class takes: the bandwidth of every set of its GPUs, and all tables.
 
-`python -m bench.topology_classes`. A class is analysed once, however many nodes have it; this is the price of a new kind of machine. Beside it the floor for
+`python -m bench.topology_classes --data DIR`. A class is analysed once, however many nodes have it; this is the price of a new kind of machine. Beside it the floor for
 an irregular mesh: a bare loop over the linear programs of all its sets, prepared before the clock starts. And how long the event loop of an extender stands still
-when such a machine turns up: what a call waits at most for the analysis of another machine's class.
+when such a machine turns up (`arriving_class`). Without DIR, MAPA's two machines of 16 GPUs are left out.
 """
 
-import asyncio
 import statistics
 import time
 from collections.abc import Callable
 from itertools import combinations, permutations
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Final
 
 import numpy as np
+import typer
 from scipy.optimize import linprog
 
 from bench import machine
-from extender.cluster import Cluster
-from extender.deepening import Deepening
+from bench.arriving_class import longest_stop
+from bench.topology_quality import mapa
 from extender.sample_machines import SAMPLE_MACHINES, sample
-from topology.collective import Depth, machine_links, matched_gpus, set_bandwidths
+from topology.collective import Depth, machine_links, matched_gpus, set_rates
 from topology.matrix import LinkMatrix, from_codes
 from topology.topology_class import TopologyClass
+
+_STOPS: Final = """
+Longest time from one call to the next in which the loop of an extender with 100 nodes answered nobody, while calls came every millisecond and a node of a new class came:
+"""
 
 
 def sixteen() -> LinkMatrix:
@@ -32,6 +37,11 @@ def sixteen() -> LinkMatrix:
         for step, code in ((1, "NV2"), (4, "NV1")):
             codes[i][(i + step) % 16] = codes[(i + step) % 16][i] = code
     return from_codes(codes)
+
+
+def switched() -> LinkMatrix:
+    """Return the links of a DGX-2: six NVLinks to NVSwitch, shown in every cell."""
+    return from_codes([["X" if a == b else "NV6" for b in range(16)] for a in range(16)])
 
 
 def eight() -> LinkMatrix:
@@ -50,10 +60,9 @@ def milliseconds(action: Callable[[], object], runs: int = 5) -> float:
     return statistics.median(found)
 
 
-def tables(matrix: LinkMatrix) -> None:
-    """Fill what a decision may look up: best bandwidths of every size, and the worth of every remainder."""
-    links = machine_links(matrix)
-    kind = TopologyClass("bench", matrix, matched_gpus(matrix, None), links, depth=Depth.AT_ONCE)  # made afresh: no memo in between
+def tables(matrix: LinkMatrix, bandwidth: np.ndarray) -> None:
+    """Fill what a decision may look up beside these bandwidths (2**n,): the best ones of every size, and the worth of every remainder."""
+    kind = TopologyClass("bench", matrix, matched_gpus(matrix, None), machine_links(matrix), bandwidth=bandwidth)  # made afresh: no memo in between
     for size in range(1, matrix.size + 1):
         kind.best_bandwidths(size)
     _ = kind.worth
@@ -92,73 +101,50 @@ def solve(found: list[Program]) -> None:
 def floor(kind: str, matrix: LinkMatrix) -> str:
     """Say what every set's bandwidth costs beside a bare loop over the linear programs."""
     found = programs(matrix)
-    bare, ours = milliseconds(lambda: solve(found), 3), milliseconds(lambda: set_bandwidths(machine_links(matrix)), 3)
+    bare, ours = milliseconds(lambda: solve(found), 3), milliseconds(lambda: set_rates(machine_links(matrix)), 3)
     return f"A bare loop over the {len(found)} linear programs of {kind}: {bare:.1f} ms; every set's bandwidth takes {ours / bare:.2f} times as long."
 
 
-async def stall(matrix: LinkMatrix, depth: Depth) -> float:
-    """Return the longest time, in ms, in which a loop did nothing else when a new class came; ``depth`` is how far the state works it out itself."""
-    state = Cluster("nvidia.com/gpu", time.monotonic, depth=depth)
-    deepening = Deepening(state, lambda: True)
-    gaps = [0.0]
-
-    async def answer_all_the_time() -> None:
-        last = time.perf_counter()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.perf_counter()
-            gaps.append(now - last - 0.001)
-            last = now
-
-    ticking = asyncio.create_task(answer_all_the_time())
-    await asyncio.sleep(0.1)
-    state.apply_topology(topology_of(matrix))
-    while await deepening.deepen_next():
-        pass
-    await asyncio.sleep(0.1)
-    ticking.cancel()
-    return max(gaps) * 1000
-
-
-def topology_of(matrix: LinkMatrix) -> dict[str, Any]:
-    """Return a GPUTopology with these links, of a class that no other run has seen."""
-    memory = 1 + time.time_ns() % 10**9
-    gpus = [{"index": at, "uuid": f"GPU-{at}", "memoryMiB": memory} for at in range(matrix.size)]
-    rows = [["X" if a == b else getattr(matrix.between(a, b), "text", "-") for b in range(matrix.size)] for a in range(matrix.size)]
-    return {"metadata": {"name": "new"}, "spec": {"gpus": gpus, "links": {"gpus": rows}}}
-
-
-def stalls(machines: dict[str, LinkMatrix]) -> list[str]:
-    """Return table rows: on the loop and beside it."""
-    rows = []
-    for kind in ("dgx1v", "irregular mesh of 8", "irregular mesh of 16"):
-        on, beside = (statistics.median(asyncio.run(stall(machines[kind], depth)) for _ in range(3)) for depth in (Depth.SOON, Depth.AT_ONCE))
-        rows.append(f"| {kind} | {on:.1f} | {beside:.1f} |")
+def stops(machines: dict[str, LinkMatrix]) -> list[str]:
+    """Return table rows: how long the loop stands still, with and without a class that comes, beside the loop and on it."""
+    nothing = longest_stop(None, Depth.AT_ONCE)
+    rows = [f"| no node | {nothing.wall:.1f} | {nothing.cpu:.1f} | |"]
+    for kind, matrix in machines.items():
+        beside, on = longest_stop(matrix, Depth.AT_ONCE), longest_stop(matrix, Depth.SOON)
+        rows.append(f"| {kind} | {beside.wall:.1f} | {beside.cpu:.1f} | {on.cpu:.1f} |")
     return rows
-
-
-def main() -> None:
-    """Measure and write bench/results/topology_classes.md."""
-    machines = {kind: sample(kind, "bench").matrix() for kind in sorted(SAMPLE_MACHINES)} | {
-        "irregular mesh of 8": eight(),
-        "irregular mesh of 16": sixteen(),
-    }
-    rows = [row(kind, matrix) for kind, matrix in machines.items()]
-    floors = [floor(kind, machines[kind]) for kind in ("dgx1v", "irregular mesh of 8")]
-    head = "| machine | GPUs | at once, ms | up to 8 GPUs, ms | all sets, ms | all other tables, ms |\n| --- | --- | --- | --- | --- | --- |"
-    told = "\nLongest time in which the loop answered nobody when the class came:\n"
-    stall_head = "| machine | worked out on the loop, ms | beside it, ms |\n| --- | --- | --- |"
-    lines = [machine.heading("Analysing a topology class"), head, *rows, "", *floors, told, stall_head, *stalls(machines), ""]
-    machine.write("topology_classes", "\n".join(lines))
 
 
 def row(kind: str, matrix: LinkMatrix) -> str:
     """Measure one machine: bandwidths to each depth that tells more than the one before, then the tables made of them."""
     links = machine_links(matrix)
-    cells = [f"{milliseconds(lambda d=depth: set_bandwidths(links, d), 1 if depth is Depth.FULL else 5):.1f}" for depth in depths(links)]
+    cells: list[str] = []
+    rates = None
+    for depth in Depth:
+        if rates is None or not rates.exact.all():
+            rates = set_rates(links, depth)
+            cells.append(f"{milliseconds(lambda d=depth: set_rates(links, d)):.1f}{'' if rates.exact.all() else ' (bounds)'}")
     cells += ["-"] * (len(Depth) - len(cells))
-    return f"| {kind} | {matrix.size} | {' | '.join(cells)} | {milliseconds(lambda: tables(matrix)):.1f} |"
+    assert rates is not None
+    return f"| {kind} | {matrix.size} | {' | '.join(cells)} | {milliseconds(lambda: tables(matrix, rates.gb_per_s)):.1f} |"
+
+
+def main(
+    data: Annotated[Path | None, typer.Option(help="Folder with mapa/: adds MAPA's machines of 16 GPUs.", exists=True, file_okay=False)] = None,
+) -> None:
+    """Measure and write bench/results/topology_classes.md."""
+    large = {"irregular mesh of 16": sixteen()}
+    large |= {name: from_codes(table.codes) for name, table in (mapa.machines(data) if data else {}).items() if table.size == 16}
+    small = {kind: sample(kind, "bench").matrix() for kind in sorted(SAMPLE_MACHINES)} | {"irregular mesh of 8": eight()}
+    machines = small | {"16 behind NVSwitch": switched()} | large
+    rows = [row(kind, matrix) for kind, matrix in machines.items()]
+    floors = [floor(kind, machines[kind]) for kind in ("dgx1v", "irregular mesh of 8")]
+    coming = {kind: machines[kind] for kind in ("dgx1v", "irregular mesh of 8", "16 behind NVSwitch", *large)}
+    head = "| machine | GPUs | at once, ms | soon, ms | full, ms | all other tables, ms |\n| --- | --- | --- | --- | --- | --- |"
+    stop_head = "| what comes | by the clock, ms | processor time of the loop, ms | the same, worked out on the loop |\n| --- | --- | --- | --- |"
+    lines = [machine.heading("Analysing a topology class"), head, *rows, "", *floors, _STOPS, stop_head, *stops(coming), ""]
+    machine.write("topology_classes", "\n".join(lines))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)
