@@ -17,7 +17,7 @@ from extender.cluster import View
 from extender.demand import Demand
 from extender.placement import Placement, Plan
 from extender.protocol import JsonObject
-from extender.reasons import Refusal, full_sentence, gb_per_s, set_word
+from extender.reasons import Refusal, full_sentence, gb_per_s, link_words, set_word
 from extender.scoring import Scores
 from extender.settings import Policy
 from topology.topology_class import ISLAND
@@ -169,6 +169,8 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     if found is None:
         node["note"] = "its free GPUs are about to be taken by pods that were scored just before"
         return node
+    if kind.lacks_peer_access(free):
+        node["keptApart"] = True
     rest = free & ~found.union
     islands, cores = divmod(int(kind.whole_islands[free] - kind.whole_islands[rest]), ISLAND)
     return node | {
@@ -250,7 +252,8 @@ def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
     speed = ""
     if node["bandwidthGBps"] is not None:
         largest = max(decision["demand"]["containers"].values())
-        speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {node['worstLink']}"
+        link = link_words(node["worstLink"], kept_apart=node.get("keptApart", False))
+        speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {link}"
     broken = max(node.get("islandsBroken", 0), node.get("coresBroken", 0))
     islands = f", breaks {'an NVLink island' if broken == 1 else f'{broken} NVLink islands'}" if broken and node["bandwidthGBps"] is None else ""
     return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}{islands}, {_leaves(node['leaves'], node.get('whole', ()))}"

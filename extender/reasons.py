@@ -72,6 +72,7 @@ class NodeNumbers:
     free: int  # of the eligible ones
     best: float | None = None
     best_link: str | None = None
+    kept_apart: bool = False  # some of the free ones are nearer than they may be used: the driver allows no peer access
     together: int = 0  # the most of the free ones that are on one NUMA node
     detail: str = ""  # what closed the node, by name
 
@@ -112,6 +113,15 @@ def set_word(gpus: int) -> str:
     return "pair" if gpus == 2 else f"set of {gpus}"
 
 
+def link_words(worst: str, *, kept_apart: bool) -> str:
+    """Name the worst link of a set; where it is the longest path and the driver keeps some of the free GPUs apart, say so: else people look for their NVLinks.
+
+    >>> link_words("NV4", kept_apart=True), link_words("SYS", kept_apart=True)
+    ('NV4', 'SYS (some without peer access)')
+    """
+    return f"{worst} (some without peer access)" if kept_apart and worst == Distance.SYS.name else worst
+
+
 def _set_asked(asked: Asked) -> str:
     return set_word(asked.largest) + (" on one NUMA node" if asked.one_numa else "")
 
@@ -119,7 +129,7 @@ def _set_asked(asked: Asked) -> str:
 def _best(asked: Asked, numbers: NodeNumbers, write: Callable[[float], str] = gb_per_s) -> str:
     if numbers.best is None:
         return f"no {_set_asked(asked)}"
-    over = f" over {numbers.best_link}" if numbers.best_link else ""
+    over = f" over {link_words(numbers.best_link, kept_apart=numbers.kept_apart)}" if numbers.best_link else ""
     return f"best {_set_asked(asked)} {write(numbers.best)} GB/s{over}"
 
 

@@ -148,11 +148,21 @@ def cluster() -> ClusterBuilder:
 
 
 def changed(
-    topology: JsonObject, *, without: int | None = None, unhealthy: Iterable[int] = (), holders: Mapping[int, str] | None = None
+    topology: JsonObject,
+    *,
+    without: int | None = None,
+    unhealthy: Iterable[int] = (),
+    holders: Mapping[int, str] | None = None,
+    kept_apart: Iterable[tuple[int, int]] = (),
 ) -> JsonObject:
-    """Return a GPUTopology as it looks later: one GPU (by position) fell off the bus, some are unhealthy, some are held by pods NAMESPACE/NAME."""
+    """Return a GPUTopology as it looks later: one GPU (by position) fell off the bus, some are unhealthy, some are held by pods NAMESPACE/NAME.
+
+    ``kept_apart`` are the pairs, by position, to which the driver allows no peer access.
+    """
     later = deepcopy(topology)
     spec, status = later["spec"], later["status"]
+    if kept_apart:
+        spec["links"]["noPeerAccess"] = [{"a": a, "b": b, "status": "CNS"} for a, b in kept_apart]
     for position in unhealthy:
         status["gpus"][position]["healthy"] = False
     for position, name in (holders or {}).items():

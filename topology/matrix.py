@@ -43,7 +43,8 @@ class LinkMatrix:
     """Codes between the devices of one machine.
 
     ``gpu_cells[i][j]`` is the cell in the row of ``gpus[i]`` and the column of ``gpus[j]`` (None on the diagonal and where nothing was printed);
-    ``nic_cells[i][k]`` the cell in the row of ``gpus[i]`` and the column of ``nics[k]``. ``warnings`` are sentences for people.
+    ``nic_cells[i][k]`` the cell in the row of ``gpus[i]`` and the column of ``nics[k]``. ``warnings`` are sentences for people. ``wires`` are the GPU cells
+    as they were printed, where `peer_access` has lowered some of ``gpu_cells``; None elsewhere.
     """
 
     gpus: tuple[GpuRow, ...]
@@ -51,14 +52,14 @@ class LinkMatrix:
     gpu_cells: Cells
     nic_cells: Cells
     warnings: tuple[str, ...] = ()
+    wires: Cells | None = None
 
     def __post_init__(self) -> None:
         """Refuse a matrix whose shape contradicts itself."""
         n, m = len(self.gpus), len(self.nics)
-        if [len(row) for row in self.gpu_cells] != [n] * n:
-            raise TopologyError(
-                f"the link matrix names {n} GPUs but its rows have {[len(row) for row in self.gpu_cells]} cells; accepted: {n} rows of {n}"
-            )
+        for rows in (self.gpu_cells, self.gpu_cells if self.wires is None else self.wires):
+            if [len(row) for row in rows] != [n] * n:
+                raise TopologyError(f"the link matrix names {n} GPUs but its rows have {[len(row) for row in rows]} cells; accepted: {n} rows of {n}")
         if [len(row) for row in self.nic_cells] != [m] * n:
             raise TopologyError(
                 f"the link matrix names {m} NICs but its rows have {[len(row) for row in self.nic_cells]} NIC cells; accepted: {n} rows of {m}"
@@ -71,10 +72,11 @@ class LinkMatrix:
 
     def between(self, i: int, j: int) -> LinkCode | None:
         """Code of the pair of GPU positions: the weaker of both directions, None where neither was printed."""
-        here, there = self.gpu_cells[i][j], self.gpu_cells[j][i]
-        if here is None or there is None:
-            return here or there
-        return weaker(here, there)
+        return _both_ways(self.gpu_cells, i, j)
+
+    def wired(self, i: int, j: int) -> LinkCode | None:
+        """Code of the pair as it was printed: where the two are, and not what the driver lets them use."""
+        return _both_ways(self.gpu_cells if self.wires is None else self.wires, i, j)
 
     def pairs(self) -> Iterator[tuple[int, int, LinkCode | None]]:
         """Every pair of GPU positions once, in order."""
@@ -94,6 +96,13 @@ class LinkMatrix:
     def missing(self) -> list[tuple[int, int]]:
         """Pairs of GPU positions of which no direction was printed."""
         return [(i, j) for i, j, code in self.pairs() if code is None]
+
+
+def _both_ways(cells: Cells, i: int, j: int) -> LinkCode | None:
+    here, there = cells[i][j], cells[j][i]
+    if here is None or there is None:
+        return here or there
+    return weaker(here, there)
 
 
 def from_codes(rows: Sequence[Sequence[str]], numa: Sequence[str] | None = None) -> LinkMatrix:

@@ -2,7 +2,8 @@
 
 Two GPUs without peer access exchange data through host memory, whatever connects them. Measured rates of that are 0.58 to 0.70 of the slot: P100 9.2 to 10.8 of 15.75
 GB/s behind one switch (uuudown/Tartan, p2p off), RTX 4090 20 to 22 of 31.5 (NVIDIA/nccl issue 814), H100 37 of 63 (NVIDIA/nccl issue 1264). So such a pair counts as
-SYS, the longest path, whose share is 0.58: as a link, as a hop of a ring, and for `max-distance`.
+SYS, the longest path, whose share is 0.58: as a link, as a hop of a ring, and for `max-distance`. What the hardware is stays as it was printed (`LinkMatrix.wires`):
+that GPUs are behind NVSwitch, or on one NUMA node, is not for the driver to forbid.
 
 One rule for the agent's objects (`api`) and for `linkwise inspect`; who reads the statuses is `nvidia_smi.p2p`.
 """
@@ -21,7 +22,7 @@ _SHOWN: Final = 4
 
 
 def as_allowed(matrix: LinkMatrix, refused: Refused) -> LinkMatrix:
-    """Return the matrix as the driver lets it be used.
+    """Return the matrix as the driver lets it be used, with a warning that says so; the printed cells go along where any was lowered.
 
     >>> from topology.matrix import from_codes
     >>> as_allowed(from_codes(["X NV4".split(), "NV4 X".split()]), {(0, 1): "CNS"}).between(0, 1).text
@@ -32,7 +33,9 @@ def as_allowed(matrix: LinkMatrix, refused: Refused) -> LinkMatrix:
     cells = [list(row) for row in matrix.gpu_cells]
     for a, b in refused:
         cells[a][b] = cells[b][a] = _THROUGH_THE_HOST
-    return replace(matrix, gpu_cells=tuple(map(tuple, cells)), warnings=(*matrix.warnings, told(matrix, refused)))
+    lowered = tuple(map(tuple, cells))
+    wires = matrix.wires or (None if lowered == matrix.gpu_cells else matrix.gpu_cells)
+    return replace(matrix, gpu_cells=lowered, wires=wires, warnings=(*matrix.warnings, told(matrix, refused)))
 
 
 def told(matrix: LinkMatrix, refused: Refused) -> str:

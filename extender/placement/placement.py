@@ -116,6 +116,7 @@ class Placement:
             free=free.bit_count(),
             best=None if best is None else best.bandwidth,
             best_link=None if best is None else best.worst,
+            kept_apart=kind.lacks_peer_access(free),
             together=max((free & group).bit_count() for group in kind.numa_groups()) if kind.size else 0,
             detail=view.closed_by[row],
         )

@@ -15,7 +15,7 @@ from tests.e2e.conftest import MANIFESTS
 from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.program import Program, free_port, wait_until
 from tests.kubelet_stand_in import KubeletStandIn, kubelet_at
-from tests.stand_in import LIST, OLD_QUERY, QUERY, QUERY_HEADER, SENTENCES, TOPO, Answer, query_rows, write_nvidia_smi, write_sysfs
+from tests.stand_in import LIST, OLD_QUERY, P2P, QUERY, QUERY_HEADER, SENTENCES, TOPO, Answer, p2p, query_rows, write_nvidia_smi, write_sysfs
 from topology.api import GPUTopology, read_gputopology
 
 LINKWISE = Path(__file__).parents[2] / ".venv" / "bin" / "linkwise"
@@ -265,6 +265,22 @@ def test_nvlink_that_is_gone_after_a_boot_is_published_and_told_and_so_is_its_re
     node.install(DGX1V)
     assert node.wait(lambda found: found.spec.nvlink == "NV1,NV2", "the return is published").spec == before.spec
     wait_until(lambda: len(node.events("NVLinkBack")) == 2, what="the return is told")
+
+
+def test_peer_access_that_the_driver_takes_away_is_published_and_told_and_so_is_its_return(make_node: MakeNode) -> None:
+    node = make_node(DGX1V, replaced={P2P: Answer("Invalid combination of input arguments.\n", 2)})
+    node.start()
+    before = node.wait_published()
+    assert before.spec.links.no_peer_access is None
+    node.install(DGX1V, replaced={P2P: Answer(p2p(8, {(0, 3): "CNS", (3, 0): "CNS"}))})
+    apart = node.wait(lambda found: found.refused() == {(0, 3): "CNS"}, "the refusal is published")
+    assert (apart.spec.links.gpus, apart.spec.source) == (before.spec.links.gpus, before.spec.source)
+    wait_until(lambda: node.events("PeerAccessGone"), what="the refusal is told")
+    assert node.events("PeerAccessGone") == ["no peer access GPU0-GPU3 (CNS): their data goes through host memory"]
+    node.install(DGX1V)
+    node.wait(lambda found: found.spec == before.spec, "the field is gone again")
+    wait_until(lambda: node.events("PeerAccessBack"), what="the return is told")
+    assert node.events("NVLinkGone") == node.events("LinksChanged") == []
 
 
 def losing_gpu_5(machine: SampleMachine, seed: str, *, topo: Answer) -> dict[str, Answer]:

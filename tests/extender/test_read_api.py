@@ -68,6 +68,17 @@ def test_one_node_tells_its_links_and_the_best_sets_of_what_is_free():
     assert [each["size"] for each in found["bestSets"]] == [2, 3, 4, 5, 6]
 
 
+def test_one_node_tells_which_gpus_the_driver_keeps_apart():
+    """Beside what was assumed; the links stay those that were printed."""
+    made = extender_on(BUILT)
+    made.cluster.apply_topology(changed(BUILT.topologies[0], kept_apart=[(1, 3)]))
+    found = read_api.node(made.cluster, "pairs")
+    assert found is not None
+    assert "no peer access between GPU1 and GPU3 (CNS): they exchange data through host memory, counted as SYS" in found["assumed"]
+    assert found["links"][1][3] == "NV12"
+    assert found["bestSets"][0]["gpus"] == [0, 2]
+
+
 def test_a_node_without_a_readable_topology_is_known_all_the_same():
     made = extender()
     made.cluster.apply_topology({"metadata": {"name": "broken"}, "spec": {}})

@@ -38,6 +38,17 @@ def test_the_sentence_that_makes_one_fall_in_love():
     assert full_sentence(Refusal.BANDWIDTH, pair, replace(NUMBERS, total=4)) == "2 of 4 GPUs free, best pair 24 GB/s over PHB, 100 asked"
 
 
+def test_a_link_that_is_far_for_want_of_peer_access_is_told_as_such():
+    """Else people look for a missing NVLink that is there; a set that has its NVLinks is not concerned."""
+    apart = replace(NUMBERS, best=9.137, best_link="SYS", kept_apart=True)
+    pair = replace(ANY_MODEL, gpus=2)
+    assert full_sentence(Refusal.BANDWIDTH, pair, apart) == "2 of 8 GPUs free, best pair 9.1 GB/s over SYS (some without peer access), 100 asked"
+    assert (
+        wire_sentence(Refusal.BANDWIDTH, pair, apart) == "linkwise: best pair 9.1 GB/s over SYS (some without peer access), min-bandwidth 100 asked"
+    )
+    assert "peer access" not in full_sentence(Refusal.BANDWIDTH, pair, replace(apart, best_link="NV4"))
+
+
 @refusals
 def test_every_closure_and_no_other_has_a_closure_sentence(refusal: Refusal):
     assert (refusal in CLOSURE_SENTENCES) == refusal.is_closure

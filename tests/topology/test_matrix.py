@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -34,6 +36,18 @@ def test_the_weaker_direction_of_a_pair_counts(here: str, there: str, counts: st
     matrix = matrix_of(f"X {here}", f"{there} X")
     expected = None if counts is None else LinkCode(counts)
     assert matrix.between(0, 1) == matrix.between(1, 0) == expected
+
+
+def test_what_was_printed_is_told_apart_from_what_may_be_used():
+    printed = matrix_of("X NV4", "NV2 X")
+    lowered = replace(matrix_of("X SYS", "SYS X"), wires=printed.gpu_cells)
+    assert (str(printed.between(0, 1)), str(printed.wired(0, 1))) == ("NV2", "NV2")
+    assert (str(lowered.between(0, 1)), str(lowered.wired(1, 0))) == ("SYS", "NV2")
+
+
+def test_printed_cells_of_another_shape_are_refused():
+    with pytest.raises(TopologyError, match="names 2 GPUs but its rows have"):
+        replace(matrix_of("X SYS", "SYS X"), wires=((None,),))
 
 
 def test_asymmetric_and_missing_pairs_are_listed():

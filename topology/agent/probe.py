@@ -1,8 +1,8 @@
 """One look at this node: asks nvidia-smi and the kernel, and returns the GPUTopology that describes it.
 
 Called by `linkwise agent --once` through `once`; the running agent calls `look` (through `prober`), and adds what it remembers before it goes on to
-`publication`. In call order: who is there (`--query-gpu`, `-q -x` where that is not enough, `-L`, the kernel), how they are joined (`topo -m`, `topo -p2p r`, else the
-kernel's PCIe paths), and then `publication`, which decides what that makes.
+`publication`. In call order: who is there (`--query-gpu`, `-q -x` where that is not enough, `-L`, the kernel), how they are joined (`topo -m`, else the
+kernel's PCIe paths), which of them the driver keeps apart (`topo -p2p r`), and then `publication`, which decides what that makes.
 
 nvidia-smi is asked several times, and every question may fail by itself. Failures that speak of the whole node (no driver, no device, no answer) end
 the probe as NvidiaSmiError; the others cost a detail, and a note says which. `topo -m` is known to fail alone, with exit status 255 ("Failed to run
@@ -11,6 +11,7 @@ topology matrix"), where a software RDMA device exists: the GPUs are there and w
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -59,9 +60,10 @@ def look(settings: AgentSettings, stop: threading.Event | None = None) -> Facts:
         inventory = fill_from_kernel(inventory.merged(_or_nothing(smi, read_query_xml, "-q", "-x")), settings.sysfs_root)
     inventory = inventory.merged(_of_the_same(inventory, _or_nothing(smi, read_nvlink_status, "nvlink", "-s")))
     try:
-        return Facts(inventory, _answer(smi, read_topology, "topo", "-m"), refused=_refused(smi))
+        facts = Facts(inventory, _answer(smi, read_topology, "topo", "-m"))
     except InputError as error:
-        return _fallback(inventory, settings, error)
+        facts = _fallback(inventory, settings, error)
+    return replace(facts, refused=_refused(smi)) if len(inventory.gpus) > 1 else facts
 
 
 def _inventory(smi: NvidiaSmi) -> Inventory:
@@ -111,7 +113,7 @@ def _or_nothing(smi: NvidiaSmi, reader: Callable[[str], Inventory], *arguments: 
 
 
 def _refused(smi: NvidiaSmi) -> dict[tuple[int, int], str] | None:
-    """Return the pairs of GPU indices between which the driver allows no reads; None where it does not tell, as drivers before 396 do not."""
+    """Return the pairs of GPU indices between which the driver allows no reads; None where it does not tell, as old ones do not."""
     try:
         return {pair: str(status) for pair, status in _answer(smi, read_p2p, "topo", "-p2p", "r").refused().items()}
     except InputError:

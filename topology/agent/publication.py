@@ -96,10 +96,10 @@ def publication(node_name: str, facts: Facts, observed_at: datetime) -> GPUTopol
 
 
 def as_yaml(topology: GPUTopology) -> str:
-    """Return the object as YAML, keys in the order of the types, one row of the link matrix a line."""
+    """Return the object as YAML, keys in the order of the types, one row of the link matrix a line, and one pair without peer access."""
     raw = topology.to_object()
     links = raw["spec"]["links"]
-    raw["spec"]["links"] = {key: [_OneLine(row) if isinstance(row, list) else row for row in rows] for key, rows in links.items()}
+    raw["spec"]["links"] = {key: [_OneLine(row) if isinstance(row, list) else _OneLinePair(row) for row in rows] for key, rows in links.items()}
     return yaml.dump(raw, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_NEVER_WRAPPED)
 
 
@@ -268,12 +268,21 @@ class _OneLine(list[str]):
     """A list that is written in brackets on one line."""
 
 
+class _OneLinePair(dict[str, Any]):
+    """An object that is written in braces on one line."""
+
+
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, which also knows rows."""
+    """The safe dumper, which also knows rows and pairs."""
 
 
 def _one_line(dumper: yaml.SafeDumper, row: Any) -> yaml.Node:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", row, flow_style=True)
 
 
+def _one_line_pair(dumper: yaml.SafeDumper, pair: Any) -> yaml.Node:
+    return dumper.represent_mapping("tag:yaml.org,2002:map", pair, flow_style=True)
+
+
 _Dumper.add_representer(_OneLine, _one_line)
+_Dumper.add_representer(_OneLinePair, _one_line_pair)

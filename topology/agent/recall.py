@@ -5,7 +5,7 @@ sometimes the whole of `topo -m`. Published as it is told, the node would lose a
 seven GPUs that still work. Hardware does not change its places while it runs, so what was read before stands as long as nothing contradicts it:
 
 - a lost GPU is recognised by its bus id, and one that is no longer listed at all counts as lost until the next boot;
-- pairs without peer access stay so while nothing tells of them (`topo -p2p` failed), until the next boot;
+- pairs without peer access stay so while nothing tells of them: those of a lost GPU, and, until the next boot, all where `topo -p2p` failed;
 - the earlier matrix stands where all GPUs were in it, at the same bus ids, and no working GPU has fewer active NVLinks than it had, but for those that
   led to lost GPUs. After another boot silence does not count as consent: the number of NVLinks must have been told.
 
@@ -106,16 +106,16 @@ def _with_own_indices(gpus: list[Gpu]) -> tuple[Gpu, ...]:
 
 def _with_peer_access(facts: Facts, earlier: Earlier) -> Facts:
     """Keep what the driver refused where this look was told nothing about it."""
-    if facts.refused is not None or not earlier.same_boot:
-        return facts
-    index = {gpu.uuid: gpu.index for gpu in facts.inventory.gpus}
-    before = [index.get(gpu.uuid) for gpu in earlier.topology.spec.gpus]
-    kept = {
-        (min(a, b), max(a, b)): status
-        for (i, j), status in earlier.topology.refused().items()
-        if (a := before[i]) is not None and (b := before[j]) is not None
-    }
-    return replace(facts, refused=kept) if kept else facts
+    was_silent = facts.refused is None and earlier.same_boot
+    now = {gpu.uuid: gpu for gpu in facts.inventory.gpus if gpu.index is not None}
+    before = [now.get(gpu.uuid) for gpu in earlier.topology.spec.gpus]
+    kept: dict[tuple[int, int], str] = {}
+    for (i, j), status in earlier.topology.refused().items():
+        a, b = before[i], before[j]
+        if a is not None and b is not None and (was_silent or a.lost or b.lost):
+            first, second = sorted((a.index or 0, b.index or 0))
+            kept[first, second] = status
+    return replace(facts, refused={**kept, **(facts.refused or {})}) if kept else facts
 
 
 # --- how they are joined --------------------------------------------------------------------------------------------

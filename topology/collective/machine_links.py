@@ -4,16 +4,19 @@ Called by `topology_class` and `linkwise inspect` with a matrix and, where there
 rate that fits, and said in a sentence. Rates and capacities come from `links`; what a set of GPUs makes of the numbers is decided in `sets`.
 
 GPUs whose cells show more NVLinks than they have are behind NVSwitch: every cell shows the GPU's total, to be counted once and not once a neighbour.
+
+What the machine is (NVSwitch, generations, the PCIe hierarchy) is judged by what was printed; what a pair gets, by what the driver lets it use (`peer_access`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from topology.inventory import Gpu, Inventory
-from topology.links import LOWEST_PCIE, PCIE_LANE_GB_PER_S, PCIE_PATH_SHARE, Distance, gpu_model, nvlink_capacity, nvlink_rate
+from topology.links import LOWEST_PCIE, PCIE_LANE_GB_PER_S, PCIE_PATH_SHARE, Distance, LinkCode, gpu_model, nvlink_capacity, nvlink_rate
 from topology.matrix import GpuRow, LinkMatrix
 
 
@@ -29,6 +32,7 @@ class MachineLinks:
     nvswitch: NDArray[np.bool_]  # (n,) the GPU's NVLinks lead to NVSwitch
     distance: NDArray[np.int8]  # (n, n) Distance of the code
     pcie_distance: NDArray[np.int8]  # (n, n) Distance of the PCIe path, also where NVLinks hide it
+    pcie_wires: NDArray[np.int8]  # (n, n) the same where the driver lets every path be used: what uplinks two GPUs share
     pcie_gb_per_s: NDArray[np.float64]  # (n, n) GB/s of the PCIe path, one direction
     slot_gb_per_s: NDArray[np.float64]  # (n,) GB/s of the GPU's PCIe slot, line rate, one direction
     assumptions: tuple[str, ...]
@@ -74,16 +78,18 @@ def machine_links(matrix: LinkMatrix, inventory: Inventory | None = None) -> Mac
     """
     gpus = matched_gpus(matrix, inventory)
     notes: list[str] = _unprinted(matrix)
-    nvlinks, distance = _codes(matrix)
-    joined = _joined(nvlinks)
-    nvswitch = _behind_nvswitch(nvlinks, joined, gpus)
-    nvlink_rates = _nvlink_rates(nvlinks, joined, nvswitch, gpus, notes)
-    pcie_distance = _pcie_distances(distance, [numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True)], notes)
+    nvlinks, distance = _codes(matrix.size, matrix.between)
+    wired, wired_distance = _codes(matrix.size, matrix.wired)
+    joined = _joined(wired)
+    nvswitch = _behind_nvswitch(wired, joined, gpus)
+    nvlink_rates = np.where(nvlinks > 0, _nvlink_rates(wired, joined, nvswitch, gpus, notes), 0.0)
+    pcie_wires = _pcie_distances(wired_distance, [numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True)], notes)
+    pcie_distance = np.where(distance == wired_distance, pcie_wires, distance)
     slots = _slot_rates(gpus, notes)
     pcie_rates = _pcie_rates(pcie_distance, slots)
-    for array in (nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_rates, slots):
+    for array in (nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_wires, pcie_rates, slots):
         array.setflags(write=False)
-    return MachineLinks(nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_rates, slots, tuple(dict.fromkeys(notes)))
+    return MachineLinks(nvlinks, nvlink_rates, nvswitch, distance, pcie_distance, pcie_wires, pcie_rates, slots, tuple(dict.fromkeys(notes)))
 
 
 def _unprinted(matrix: LinkMatrix) -> list[str]:
@@ -91,11 +97,12 @@ def _unprinted(matrix: LinkMatrix) -> list[str]:
     return [f"No code was printed for {_listed(pairs)}: SYS is assumed, the longest path."] if pairs else []
 
 
-def _codes(matrix: LinkMatrix) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+def _codes(size: int, code_of: Callable[[int, int], LinkCode | None]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
     """NVLinks and Distance of every pair, (n, n) each."""
-    nvlinks = np.zeros((matrix.size, matrix.size), dtype=np.int8)
-    distance = np.zeros((matrix.size, matrix.size), dtype=np.int8)
-    for i, j, code in matrix.pairs():
+    nvlinks = np.zeros((size, size), dtype=np.int8)
+    distance = np.zeros((size, size), dtype=np.int8)
+    for i, j in combinations(range(size), 2):
+        code = code_of(i, j)
         nvlinks[i, j] = nvlinks[j, i] = 0 if code is None else code.nvlinks
         distance[i, j] = distance[j, i] = Distance.SYS if code is None else code.distance
     return nvlinks, distance

@@ -85,9 +85,15 @@ def _over_pcie(links: MachineLinks, depth: Depth) -> tuple[Rates, Rates]:
     tree = pcie_tree(links.pcie_distance)
     if tree is None:
         # Without a hierarchy (a driver's mistake, or paths that lead through the host for want of peer access) every hop is as fast as it is printed.
-        return _single_rings(links.pcie_gb_per_s, depth)
-    rings = pcie_rings(tree, links.slot_gb_per_s)
-    return rings, rings
+        lower, upper = _single_rings(links.pcie_gb_per_s, depth)
+    else:
+        lower = upper = pcie_rings(tree, links.slot_gb_per_s)
+    wires = None if np.array_equal(links.pcie_wires, links.pcie_distance) else pcie_tree(links.pcie_wires)
+    if wires is None:
+        return lower, upper
+    # What the driver forbids takes no uplink away: no ring is faster than one that may use all paths.
+    most = pcie_rings(wires, links.slot_gb_per_s)
+    return np.minimum(lower, most), np.minimum(upper, most)
 
 
 def _single_rings(hop: Rates, depth: Depth) -> tuple[Rates, Rates]:

@@ -306,6 +306,16 @@ class TopologyClass:
         codes = [self._matrix.between(i, j) or _UNPRINTED for i, j in combinations(members(mask), 2)]
         return max(codes, key=lambda code: (code.weakness(), code.text)).text if codes else None
 
+    def lacks_peer_access(self, mask: int) -> bool:
+        """Tell whether two of the GPUs are nearer than they may be used, as the driver keeps them apart (`topology.peer_access`)."""
+        return any(mask & pair == pair for pair in self._kept_apart)
+
+    @cached_property
+    def _kept_apart(self) -> tuple[int, ...]:
+        """Masks of the pairs that are nearer than they may be used."""
+        pairs = combinations(range(self.size), 2) if self._matrix.wires is not None else ()
+        return tuple(1 << i | 1 << j for i, j in pairs if self._matrix.between(i, j) != self._matrix.wired(i, j))
+
     # --- islands
 
     @cached_property
@@ -371,7 +381,8 @@ class TopologyClass:
         """
         if len(set(self._numa)) == 1 and not isinstance(self._numa[0], int):
             everything = (1 << self.size) - 1
-            one_node = not np.any(self.links.distance == Distance.SYS)
+            codes = [self._matrix.wired(i, j) or _UNPRINTED for i, j in combinations(range(self.size), 2)]
+            one_node = all(code.distance is not Distance.SYS for code in codes)
             return (everything,) if one_node else tuple(1 << i for i in range(self.size))
         numbered = tuple(mask for node, mask in self.numa_masks().items() if isinstance(node, int))
         return numbered + tuple(1 << i for i, node in enumerate(self._numa) if not isinstance(node, int))
@@ -461,4 +472,6 @@ def _key(matrix: LinkMatrix, gpus: tuple[Gpu, ...]) -> str:
         [code and code.text for _, _, code in matrix.pairs()],
         [[code and code.text for code in row] for row in matrix.nic_cells],
     ]
+    if matrix.wires is not None:
+        facts.append([[code and code.text for code in row] for row in matrix.wires])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

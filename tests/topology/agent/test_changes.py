@@ -74,6 +74,12 @@ def test_peer_access_that_goes_and_comes_is_told_by_pairs() -> None:
     assert changes(refusing(DGX, (0, 3)), refusing(DGX, (0, 3))) == []
 
 
+def test_peer_access_is_compared_by_uuid_and_only_between_gpus_that_stay() -> None:
+    """Without GPU1 the same two stand at other places; the pair with GPU1 is gone with it, and not allowed again."""
+    mesh = sample("mesh", "node-a")
+    assert [change.reason for change in changes(refusing(mesh, (0, 1), (2, 3)), refusing(without(mesh, 1), (1, 2)))] == ["GPURemoved"]
+
+
 def test_a_pcie_path_that_differs_is_told_too() -> None:
     mesh = with_link(sample("mesh", "node-a"), {(0, 1): "PHB"})
     assert shown(changes(mesh, with_link(mesh, {(0, 1): "SYS"}))) == [("LinksChanged", "PCIe GPU0-GPU1: PHB before, SYS now", True)]

@@ -124,6 +124,38 @@ def test_pairs_without_peer_access_are_published_beside_the_codes(tmp_path: Path
     assert {condition.type: condition.status for condition in topology.status.conditions}["LinksKnown"] == "True"
 
 
+def test_peer_access_is_asked_for_where_the_kernel_tells_the_paths_too(tmp_path: Path) -> None:
+    """What breaks `topo -m`, a software RDMA device, is no part of the other question."""
+    path = write_nvidia_smi(tmp_path, PCIE, topo_exit=255, replaced={P2P: Answer(p2p(8, {(0, 1): "CNS"}))})
+    topology = look(path, write_sysfs(tmp_path, PCIE))
+    assert topology.spec.source.quality == "fallback"
+    assert topology.refused() == {(0, 1): "CNS"}
+
+
+def test_a_single_gpu_is_not_asked_for_its_peers(tmp_path: Path) -> None:
+    one = replace(MESH, gpu_rows=("X",), nic_rows=(), nics=())
+    look(write_nvidia_smi(tmp_path, one, replaced={P2P: Answer(hang=True)}), write_sysfs(tmp_path, one), timeout_s=2.0)
+    assert not (tmp_path / "hanging").exists(), "who is asked, hangs"
+
+
+def test_peer_access_that_is_never_told_costs_the_links_nothing(tmp_path: Path) -> None:
+    topology = look(write_nvidia_smi(tmp_path, MESH, replaced={P2P: Answer(hang=True)}), write_sysfs(tmp_path, MESH), timeout_s=2.0)
+    assert (topology.spec.links, topology.spec.source) == (sample("mesh", "node-a").spec.links, sample("mesh", "node-a").spec.source)
+
+
+@pytest.mark.parametrize("file", corpus_files("topo-p2p"))
+def test_recorded_statuses_are_published_as_the_pairs_that_are_not_ok(tmp_path: Path, file: CorpusFile) -> None:
+    """As the answer on a machine of so many GPUs; what a real driver refused to an L4 or an RTX 5090 counts as SYS."""
+    size = int(file.expected["gpus"])
+    machine = replace(PCIE, gpu_rows=tuple(" ".join(row.split()[:size]) for row in PCIE.gpu_rows[:size]))
+    topology = look(write_nvidia_smi(tmp_path, machine, replaced={P2P: Answer(file.text)}))
+    words = {key: word for key, word in file.expected.items() if key.startswith("p2p(")}
+    pairs = {(min(a, b), max(a, b)): word for key, word in words.items() for a, b in [map(int, key[4:-1].split(","))]}
+    assert {pair: topology.refused().get(pair, "OK") for pair in pairs} == pairs
+    assert set(topology.refused()) == {pair for pair, word in pairs.items() if word != "OK"}
+    assert all(str(topology.matrix().between(a, b)) == "SYS" for a, b in topology.refused())
+
+
 @pytest.mark.parametrize(
     "answer",
     [

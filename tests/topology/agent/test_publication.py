@@ -208,6 +208,25 @@ def test_yaml_shows_one_row_of_the_matrix_a_line_and_reads_back() -> None:
     assert read_gputopology(yaml.safe_load(text)) == topology
 
 
+def test_pairs_without_peer_access_are_published_by_place_one_a_line() -> None:
+    """By the place of a GPU in spec.gpus, as the rows of the matrix are; a pair of which one GPU is not published goes with it."""
+    gpus = tuple(replace(gpu, index=(gpu.index or 0) + 4) for gpu in bare(3).gpus)
+    rows = tuple(GpuRow(index) for index in (4, 5, 6))
+    matrix = replace(from_codes([["X", "PIX", "SYS"], ["PIX", "X", "SYS"], ["SYS", "SYS", "X"]]), gpus=rows)
+    topology = publication("node-a", Facts(Inventory(gpus), matrix, refused={(4, 6): "CNS", (4, 5): "GNS", (6, 9): "CNS"}), NOW)
+    assert topology.refused() == {(0, 1): "GNS", (0, 2): "CNS"}
+    assert topology.spec.source.quality == "full"
+    assert "    - {a: 0, b: 1, status: GNS}\n    - {a: 0, b: 2, status: CNS}\n" in as_yaml(topology)
+    assert read_gputopology(yaml.safe_load(as_yaml(topology))) == topology
+
+
+@pytest.mark.parametrize("refused", [None, {}])
+def test_where_nothing_is_refused_or_known_the_field_is_absent(refused: dict[tuple[int, int], str] | None) -> None:
+    topology = publication("node-a", replace(facts(MESH), refused=refused), NOW)
+    assert "noPeerAccess" not in topology.to_object()["spec"]["links"]
+    assert topology.spec == sample("mesh", "node-a").spec
+
+
 @given(
     st.lists(
         st.builds(
@@ -224,11 +243,14 @@ def test_yaml_shows_one_row_of_the_matrix_a_line_and_reads_back() -> None:
     ),
     st.sampled_from(list(SAMPLE_MACHINES.values())),
     st.none() | st.just("why"),
+    st.none() | st.dictionaries(st.sampled_from([(0, 1), (0, 3), (1, 2), (2, 9)]), st.sampled_from(["CNS", "U"])),
 )
-def test_any_facts_give_a_readable_object_or_a_sentence(gpus: list[Gpu], machine: SampleMachine, fallback: str | None) -> None:
+def test_any_facts_give_a_readable_object_or_a_sentence(
+    gpus: list[Gpu], machine: SampleMachine, fallback: str | None, refused: dict[tuple[int, int], str] | None
+) -> None:
     """Whatever was found: an object that reads back from its YAML, in which no GPU with an identity is missing, or a TopologyError."""
     try:
-        topology = publication("node-a", Facts(Inventory(tuple(gpus)), facts(machine).matrix, fallback), NOW)
+        topology = publication("node-a", Facts(Inventory(tuple(gpus)), facts(machine).matrix, fallback, refused=refused), NOW)
     except TopologyError:
         return
     assert read_gputopology(yaml.safe_load(as_yaml(topology))) == topology

@@ -61,6 +61,20 @@ def test_refused_pairs_stay_refused_while_nothing_tells_of_them() -> None:
     assert recall(facts(DGX1V), replace(before, same_boot=False)).refused is None
 
 
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_what_was_refused_to_a_lost_gpu_stays_refused(*, same_boot: bool) -> None:
+    """The driver tells nothing of it any more, which is not the same as allowing it; of the others the new word counts."""
+    before = Earlier(published(replace(facts(DGX1V), refused={(0, 5): "CNS", (1, 2): "CNS"})), same_boot)
+    now = replace(lost(DGX1V, 5, Gpu(uuid=DGX1V.uuids(SEED)[5])), refused={(3, 4): "GNS"})
+    again = published(recall(now, before))
+    assert again.refused() == {(0, 5): "CNS", (3, 4): "GNS"}
+
+
+def test_a_gpu_that_works_again_is_allowed_what_the_driver_says_now() -> None:
+    before = Earlier(published(replace(facts(DGX1V), refused={(0, 5): "CNS"})), same_boot=True)
+    assert recall(replace(facts(DGX1V), refused={}), before).refused == {}
+
+
 def test_the_codes_that_are_kept_are_those_that_were_printed() -> None:
     """Not those that peer access has lowered: the pair may get it back."""
     before = Earlier(published(replace(facts(DGX1V), refused={(0, 3): "CNS"})), same_boot=True)
