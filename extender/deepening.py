@@ -8,9 +8,10 @@ Not a thread: packing rings is Python and many short solver calls, and each woul
 """
 
 import asyncio
-import contextlib
+import subprocess
 import sys
 from collections.abc import Callable
+from subprocess import PIPE
 from typing import Final
 
 import structlog
@@ -23,7 +24,7 @@ from topology.topology_class import Tables, TopologyClass
 from topology.topology_class.apart import answered, requested
 
 _LOOK_EVERY_S: Final = 0.1
-_MOST_S: Final = 300.0  # for all classes that come together; a class takes half a minute at most
+_MOST_S: Final = 600.0  # for all classes that come together; one takes half a second, a dense mesh of 16 GPUs, which nobody sells, two minutes
 _log = structlog.get_logger()
 
 
@@ -70,21 +71,21 @@ class Deepening:
 
 async def work_out(machines: list[MachineLinks], depth: Depth) -> list[Tables]:
     """Return the tables of these machines, worked out by a process of its own, which is ended with the call; raises InternalError where it fails."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "topology.topology_class.apart",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    started: list[subprocess.Popen[bytes]] = []
     try:
-        output, told = await process.communicate(requested(machines, depth))
+        # A thread starts it and waits for it: starting a process takes the loop up to 10 ms on a busy machine, and all the longer the larger this process is.
+        output = await asyncio.to_thread(_output_of_child, requested(machines, depth), started)
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        for process in started:
+            process.kill()
+    return answered(output)
+
+
+def _output_of_child(request: bytes, started: list[subprocess.Popen[bytes]]) -> bytes:
+    """Run the program on a request; ``started`` gets the process, for whoever has to end it."""
+    with subprocess.Popen([sys.executable, "-m", "topology.topology_class.apart"], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        started.append(process)
+        output, told = process.communicate(request)
     if process.returncode:
         raise InternalError(f"the process that works out tables ended with status {process.returncode}: {told.decode(errors='replace')[-500:]}")
-    return await asyncio.to_thread(answered, output)  # megabytes for 16 GPUs
+    return output

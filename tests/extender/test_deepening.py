@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -127,6 +128,19 @@ async def test_a_class_that_cannot_be_worked_out_keeps_its_bound_and_is_not_trie
     assert extender.filter(pod("modest").gpus(8).min_bandwidth(50))["NodeNames"] == ["a"]
     with pytest.raises(InternalError, match="ended with status"):
         await work_out([extender.cluster.view().classes[0].links], Depth.FULL)
+
+
+async def test_the_process_ends_with_whoever_waits_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The stand-in for the interpreter tells its process id and then does nothing for a minute."""
+    told, slow = tmp_path / "pid", tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\necho $$ > {told}.new\nmv {told}.new {told}\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(slow))
+    waiting = asyncio.create_task(work_out([], Depth.FULL))
+    await until(told.exists)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await until(lambda: not Path(f"/proc/{told.read_text().strip()}").exists())
 
 
 async def test_until_the_first_answer_the_state_works_classes_out_by_itself():

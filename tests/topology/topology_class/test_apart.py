@@ -43,6 +43,14 @@ def test_what_is_no_request_ends_the_program_with_a_status():
     assert ran.stdout == b""
 
 
-def test_an_output_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="pickle"):
-        answered(b"what?")
+@pytest.mark.parametrize(
+    "output",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"what?", id="no head"),
+        pytest.param(worked_out(requested(MACHINES[:1], Depth.AT_ONCE))[:-1], id="cut short"),
+    ],
+)
+def test_an_output_that_is_none_is_refused(output: bytes):
+    with pytest.raises(ValueError, match=r"."):
+        answered(output)
