@@ -111,6 +111,7 @@ def test_what_was_observed_of_an_earlier_pod_of_the_same_name_is_not_believed_of
 ) -> None:
     topology = cluster.make_machine("bridges", "bridges")
     by_node_name(cluster)
+    extender.wait_closed("bridges", CLOSED)  # it knows the pod: what is seen from now on is not said of an earlier one
     cluster.publish(seen(topology, 0, 2))
     extender.wait_free("bridges", 6)
     cluster.end_pod("stranger")
