@@ -25,7 +25,8 @@ from topology.matrix import LinkMatrix, from_codes
 from topology.topology_class import TopologyClass
 
 _STOPS: Final = """
-Longest time from one call to the next in which the loop of an extender with 100 nodes answered nobody, while calls came every millisecond and a node of a new class came:
+Longest time from one call to the next in which the loop of an extender with 100 nodes answered nobody, while calls came every millisecond and a node of a new class came. The clock
+counts what else ran on the machine's cores, the other process among it; the processor time is that of the loop's thread:
 """
 
 

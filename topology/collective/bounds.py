@@ -1,6 +1,6 @@
 """What rings carry through a mesh of NVLinks at least and at most: two figures for every set of its GPUs, all sets together and without a linear program.
 
-Called by `mesh`, which packs rings only where the two differ: in MAPA's 16-GPU cube mesh for 113 of 2,687 sets. `sets` takes `best_rings` for PCIe too.
+Called by `mesh`, which packs rings only where the two differ: in MAPA's 16-GPU cube mesh for 116 of 2,687 sets. `sets` takes `best_rings` for PCIe too.
 
 At least: the best single ring, both ways round; or, where all pairs are linked, all rings alike as far as the weakest pair allows, and the best single ring over
 what that leaves. At most: what the links of one GPU carry, since every ring comes in over one of them and leaves over another. None of the three knows how GPUs

@@ -67,10 +67,9 @@ def _written(arrays: dict[str, _Array]) -> bytes:
 
 def _read(data: bytes) -> dict[str, _Array]:
     """Return the arrays as views of the data: megabytes in no time, read on the event loop; raises ValueError where it is none."""
-    head, newline, _ = data.partition(b"\n")
     arrays: dict[str, _Array] = {}
-    at = len(head) + len(newline)
-    for name, dtype, shape in json.loads(head):
+    at = data.find(b"\n") + 1
+    for name, dtype, shape in json.loads(data[:at]):
         count = math.prod(shape)
         arrays[name] = np.frombuffer(data, np.dtype(dtype), count, at).reshape(shape) if count else np.zeros(shape, np.dtype(dtype))
         at += count * np.dtype(dtype).itemsize

@@ -413,10 +413,9 @@ class TopologyClass:
     @cached_property
     def _numbering(self) -> NDArray[np.int64]:
         """(2**n,) sort key that puts sets of equal size in the order of their positions: 0-3 before 1-2."""
-        masks = np.arange(1 << self.size)
-        backwards: NDArray[np.int64] = np.zeros(len(masks), dtype=np.int64)
+        backwards = np.zeros(1, dtype=np.int64)
         for i in range(self.size):
-            backwards |= (masks >> i & 1) << (self.size - 1 - i)
+            backwards = np.concatenate([backwards, backwards | 1 << (self.size - 1 - i)])
         return np.asarray(-backwards)
 
     def _check(self, mask: int = 0, k: int = 0) -> None:
