@@ -89,6 +89,7 @@ def test_a_node_opens_when_its_stranger_has_ended(cluster: LiveCluster, extender
 def test_a_stranger_that_was_deleted_by_force_holds_its_gpus_until_the_agent_says_otherwise(cluster: LiveCluster, extender: RunningExtender) -> None:
     topology = cluster.make_machine("bridges", "bridges")
     by_node_name(cluster)
+    extender.wait_closed("bridges", CLOSED)
     cluster.publish(seen(topology, 0, 2))
     extender.wait_free("bridges", 6)
     running = [{"name": "main", "image": "", "imageID": "", "ready": True, "restartCount": 0, "state": {"running": {}}}]
