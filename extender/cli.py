@@ -54,8 +54,9 @@ def explain(
     kubeconfig: Annotated[Path | None, typer.Option(help="The cluster whose extender to ask, through its API server.")] = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
     service: Annotated[
-        str, typer.Option(help="The extender's service, NAMESPACE/NAME:PORT; NAMESPACE/https:NAME:PORT where it serves TLS.")
-    ] = "linkwise-system/linkwise-extender:extender",
+        str | None,
+        typer.Option(help="The extender's service if not that of the manifests: NAMESPACE/NAME:PORT; NAMESPACE/https:NAME:PORT where it serves TLS."),
+    ] = None,
     output: Annotated[str, typer.Option(help="text or json.")] = "text",
     nodes: Annotated[int, typer.Option(help="How many nodes of each kind to print.", min=1)] = 20,
 ) -> None:

@@ -172,7 +172,7 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     if kind.lacks_peer_access(free):
         node["keptApart"] = True
     rest = free & ~found.union
-    islands, cores = divmod(int(kind.whole_islands[free] - kind.whole_islands[rest]), ISLAND)
+    islands, cores = divmod(int(kind.islands_broken(free, found.union)), ISLAND)
     return node | {
         "gpus": _indices(view, row, found.union),
         "bandwidthGBps": round(found.bandwidth, 3) if demand.shape.largest > 1 else None,

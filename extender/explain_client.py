@@ -25,12 +25,12 @@ _ANSWER: Final = frozenset({"pod", "error", "nodes", "chosen", "bound"})
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How to reach the extender: ``server`` is its URL; without one, ``service`` behind the API server of the kubeconfig."""
+    """How to reach the extender: ``server`` is its URL; without one, ``service`` (None: `SERVICE`) behind the API server of the kubeconfig."""
 
     server: str | None = None
     kubeconfig: Path | None = None
     context: str | None = None
-    service: str = SERVICE
+    service: str | None = None
 
 
 def decision_about(pod: str, way: Way) -> dict[str, Any]:
@@ -60,19 +60,20 @@ def fetch(server: str, pod: str) -> dict[str, Any]:
 
 async def fetch_through_api_server(way: Way, pod: str) -> dict[str, Any]:
     """Return the decision as the service's extender tells it; raises InputError with a sentence."""
-    service = _SERVICE.fullmatch(way.service)
+    name = way.service or SERVICE
+    service = _SERVICE.fullmatch(name)
     if service is None:
-        raise InputError(f"--service {way.service}: no service; accepted: NAMESPACE/NAME:PORT, NAMESPACE/https:NAME:PORT where it serves TLS")
+        raise InputError(f"--service {name}: no service; accepted: NAMESPACE/NAME:PORT, NAMESPACE/https:NAME:PORT where it serves TLS")
     path = f"/api/v1/namespaces/{service['namespace']}/services/{service['name']}:{service['port']}/proxy{_path(pod)}"
     try:
         async with await KubeClient.connect(way.kubeconfig, way.context) as client:
             answer = await client.request("GET", path, timeout_s=15.0)
     except ApiRefusedError as error:
         hint = "; accepted: --server URL of an extender, or --service NAMESPACE/NAME:PORT" if error.status in (403, 503) else ""
-        raise InputError(f"service {way.service}: {error}{hint}") from error
+        raise InputError(f"service {name}: {error}{hint}") from error
     except (NoAnswerError, ValueError) as error:
-        raise InputError(f"the extender behind service {way.service} gave no answer: {error}") from error
-    return _checked(answer, f"service {way.service}")
+        raise InputError(f"the extender behind service {name} gave no answer: {error}") from error
+    return _checked(answer, f"service {name}")
 
 
 def _path(pod: str) -> str:

@@ -218,7 +218,7 @@ def test_no_container_has_more_of_the_node_than_it_needs(kind: str, name: str) -
 # --- rights ---------------------------------------------------------------------------------------------------------
 
 
-# `linkwise snapshot` lists as whoever runs it, not as the extender.
+# `linkwise snapshot` and `linkwise explain` ask as whoever runs them, not as the extender.
 NOT_THE_EXTENDER = {"extender/explain_client.py", "extender/kube/lists.py"}
 
 

@@ -5,14 +5,12 @@ each container's own set. Containers that run together get disjoint sets; an ini
 and gets further ones only where those are too few or do not meet its floor, and only so many that the union is what kubelet counts for the pod.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
 from extender.demand import ContainerKind, Part, Shape
-from topology.topology_class import GpuSet, TopologyClass
+from topology.topology_class import GpuSet, TopologyClass, union
 
 # Whole plans that are compared; feasibility itself is searched to the end. Up to 8 GPUs there are 1680 at most without init containers (3 + 2 + 1: some 50 ms,
 # and a class has 256 masks): all are compared, so that the numbering of the GPUs decides nothing but ties. Beyond, a few of the best for the largest.
@@ -78,7 +76,7 @@ def _one_after_another(shape: Shape, kind: TopologyClass, mask: int) -> Plan | N
 
 def _plan_of(kind: TopologyClass, masks: tuple[int, ...]) -> Plan:
     largest = _largest(kind, masks)
-    return Plan(masks, _union(masks), float(kind.bandwidth[largest]), kind.worst_code(largest))
+    return Plan(masks, union(masks), float(kind.bandwidth[largest]), kind.worst_code(largest))
 
 
 def _best_of(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
@@ -107,13 +105,13 @@ def _fastest_first(shape: Shape) -> bool:
 
 def _key(shape: Shape, kind: TopologyClass, mask: int, masks: tuple[int, ...]) -> tuple[float, ...]:
     """Return what is compared, the weightiest first; more is better."""
-    union, largest = _union(masks), _largest(kind, masks)
-    worth, weakness = float(kind.worth[mask & ~union]), int(kind.weakness[largest])
+    together, largest = union(masks), _largest(kind, masks)
+    worth, weakness = float(kind.worth[mask & ~together]), int(kind.weakness[largest])
     if not shape.careful:
-        broken = int(kind.islands_broken(mask, np.array([union]))[0])
+        broken = int(kind.islands_broken(mask, together))
         return (-broken, worth, float(kind.bandwidth[largest]), -weakness)
     fastest = 0.0 if _fastest_first(shape) else float(kind.bandwidth[largest])  # else all that are compared are equally fast
-    return (fastest, sum(float(kind.bandwidth[part_mask]) for part_mask in masks), float(kind.bandwidth[union]), worth, -weakness)
+    return (fastest, sum(float(kind.bandwidth[part_mask]) for part_mask in masks), float(kind.bandwidth[together]), worth, -weakness)
 
 
 def _largest(kind: TopologyClass, masks: Sequence[int]) -> int:
@@ -196,7 +194,7 @@ class _Search:
             started = chosen[at] if part.kind is ContainerKind.SIDECAR else 0
             yield from self.with_init_containers(chosen, at + 1, running | started)
             return
-        for own in self._init_sets(part, _union(chosen.values()), running):
+        for own in self._init_sets(part, union(chosen.values()), running):
             yield from self.with_init_containers({**chosen, at: own}, at + 1, running)
 
     def _init_sets(self, part: Part, taken: int, running: int) -> Iterator[int]:
@@ -221,10 +219,3 @@ class _Search:
         shape = self.shape
         found: list[int] = self.kind.sets(mask, part.gpus, shape.ceiling, _floor(shape, part), one_numa=shape.one_numa).tolist()
         return found
-
-
-def _union(masks: Iterable[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union

@@ -42,5 +42,5 @@ class Prospects:
                 rest = mask & ~found.union
                 self.bandwidth[mask] = found.bandwidth
                 self.worth_lost[mask] = float(self._kind.worth[mask]) - float(self._kind.worth[rest])
-                self.broken[mask] = self._kind.whole_islands[mask] - self._kind.whole_islands[rest]
+                self.broken[mask] = self._kind.islands_broken(mask, found.union)
                 self.left[mask] = rest.bit_count()

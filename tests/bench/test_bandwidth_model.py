@@ -9,10 +9,8 @@ from typer.testing import CliRunner
 
 from bench import bandwidth_model, link_figures
 from tests.corpus import ROOT as CORPUS
-from tests.corpus import corpus_files
+from tests.corpus import corpus_files, needs_corpus
 from tests.shared_data import DATA, needs_data
-
-needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"the corpus of recorded outputs is not at {CORPUS}")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ while can be worked out in another process (`apart`).
 """
 
 from topology.topology_class.packing import Tables
-from topology.topology_class.subsets import members
+from topology.topology_class.subsets import members, union
 from topology.topology_class.tables import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, TopologyClass, topology_class
 
-__all__ = ["ALMOST", "ISLAND", "SEED_WEIGHTS", "GpuSet", "Tables", "TopologyClass", "members", "topology_class"]
+__all__ = ["ALMOST", "ISLAND", "SEED_WEIGHTS", "GpuSet", "Tables", "TopologyClass", "members", "topology_class", "union"]

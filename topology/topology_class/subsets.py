@@ -4,7 +4,7 @@ A mask is an int whose bit i says that item i is in. `tables` fills itself with 
 blocks of masks per numpy step, and read only masks that are finished: a mask's parts are always smaller numbers than the mask.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from typing import Any, TypeVar
 
@@ -22,6 +22,18 @@ def members(mask: int) -> tuple[int, ...]:
     """
     bits = int(mask)  # a mask read from a table is a numpy integer
     return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
+
+
+def union(masks: Iterable[int]) -> int:
+    """Return the mask of all members of some masks.
+
+    >>> bin(union([0b1010, 0b0011]))
+    '0b1011'
+    """
+    together = 0
+    for mask in masks:
+        together |= mask
+    return together
 
 
 def over_pairs(values: NDArray[Any], combine: Callable[[Any, Any], Any]) -> NDArray[Any]:

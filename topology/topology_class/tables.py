@@ -7,7 +7,7 @@ Arithmetic over masks is in `subsets`; what a set's bandwidth is, `collective` d
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -27,7 +27,7 @@ from topology.links import Distance, LinkCode
 from topology.matrix import LinkMatrix
 from topology.topology_class.best_effort import BestEffort, pair_scores
 from topology.topology_class.packing import KB_PER_GB, Packing, Tables, at_most, is_quick, packing
-from topology.topology_class.subsets import best_inside, members, over_pairs
+from topology.topology_class.subsets import best_inside, members, over_pairs, union
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
 
@@ -325,8 +325,8 @@ class TopologyClass:
         for gpu, row in enumerate(self.links.nvlinks):
             joined = [1 << int(other) for other in np.flatnonzero(row)]
             if joined:
-                mask = _union([1 << gpu, *joined])
-                found = [*(island for island in found if not island & mask), _union([mask, *(island for island in found if island & mask)])]
+                mask = union([1 << gpu, *joined])
+                found = [*(island for island in found if not island & mask), union([mask, *(island for island in found if island & mask)])]
         return tuple(sorted(found))
 
     @cached_property
@@ -341,7 +341,7 @@ class TopologyClass:
         for island in self.islands:
             inside = groups[(groups & ~island) == 0]
             largest = inside[self._sizes[inside] == self._sizes[inside].max(initial=0)]
-            if len(largest) > 1 and _union(largest.tolist()).bit_count() == int(self._sizes[largest].sum()):
+            if len(largest) > 1 and union(largest.tolist()).bit_count() == int(self._sizes[largest].sum()):
                 found += largest.tolist()
         return tuple(sorted(found))
 
@@ -354,8 +354,8 @@ class TopologyClass:
             whole += weight * ((masks & group) == group).astype(np.int16)
         return _frozen(whole)
 
-    def islands_broken(self, mask: int, sets: NDArray[np.int64]) -> NDArray[np.int16]:
-        """Return what of the whole islands and cores in ``mask`` each of these sets inside it takes a GPU of, as `whole_islands` counts: less is better."""
+    def islands_broken(self, mask: int, sets: int | NDArray[np.int64]) -> NDArray[np.int16]:
+        """Return what of the whole islands and cores in ``mask`` a set inside it, or each of several, takes a GPU of, as `whole_islands` counts: less is better."""
         return np.asarray(self.whole_islands[mask] - self.whole_islands[mask ^ sets])
 
     # --- masks
@@ -421,13 +421,6 @@ class TopologyClass:
     def _check(self, mask: int = 0, k: int = 0) -> None:
         if not 0 <= mask < 1 << self.size or k < 0:
             raise InternalError(f"asked a class of {self.size} GPUs for {k} of mask {mask:#b}")
-
-
-def _union(masks: Iterable[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union
 
 
 def _frozen(array: _Array) -> _Array:
