@@ -7,6 +7,7 @@ from typing import Any
 
 from extender import explain
 from extender.cluster import Cluster, View
+from extender.demand_class import as_objects
 from extender.protocol import Binder, JsonObject
 from extender.reasons import CLOSURE_SENTENCES, Refusal
 from extender.verbs import Verbs
@@ -69,6 +70,8 @@ def workload(verbs: Verbs) -> JsonObject:
         "fixed": state.fixed,
         "seen": {str(size): round(count, 3) for size, count in state.seen.items()},
         "version": state.version,
+        "classes": as_objects(state.target),
+        "classesFixed": state.target_fixed,
     }
 
 
