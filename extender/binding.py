@@ -91,7 +91,7 @@ class Bindings:
         allocation = allocate(call.node, demand, plan, view.gpus[row])
         binding = Binding(call.namespace, call.name, call.uid, call.node, native.encode(allocation))
         entry = Entry(call.uid, call.namespace, call.name, call.node, allocation.uuids(), EntryState.PROMISED, allocation.encode())
-        self._cluster.ledger.promise(entry)
+        self._cluster.ledger.promise(entry, demand.requests)
         result = await self._post(binding)
         return BindOutcome(self._settle(call, result), plan, result.verdict)
 
