@@ -374,7 +374,7 @@ class Cluster:
         return self._view
 
     def view_without(self, node: str, uids: AbstractSet[str]) -> View:
-        """Return the state as it would be with those pods gone from that node."""
+        """Return the state as it would be with those pods gone from that node; of their GPUs alone, since nobody scores it."""
         view = self.view()
         row = view.row_of.get(node, -1)
         if not 0 <= row < view.rows:
