@@ -15,8 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 MIB: Final = 1024 * 1024
-_MILLI: Final = 1000
-_UNITS: Final = (("cpu", _MILLI), ("memory", 1))  # resource -> what is counted in one of it: millicores, bytes
+_Amounts = tuple[int | None, int | None]  # millicores and bytes; None where nothing is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,15 @@ def read_requests(pod: Mapping[str, Any]) -> Requests:
     Requests(cpu_milli=2000, memory_mib=1024)
     """
     spec = _mapping(_mapping(pod).get("spec"))
-    apps = [_mapping(container.get("resources")) for container in _containers(spec, "containers")]
-    inits = [(container.get("restartPolicy") == "Always", _mapping(container.get("resources"))) for container in _containers(spec, "initContainers")]
-    whole, overhead = _mapping(spec.get("resources")), _mapping(spec.get("overhead"))
-    cpu, memory = (_effective(apps, inits, whole, resource, scale) + (_read(overhead, resource, scale) or 0) for resource, scale in _UNITS)
-    return _shared(cpu, -(-memory // MIB))
+    apps = [_of_container(container) for container in _containers(spec, "containers")]
+    steps = [(_of_container(container), container.get("restartPolicy") == "Always") for container in _containers(spec, "initContainers")]
+    found = apps[0] if len(apps) == 1 and not steps else _together(apps, steps)  # one container: most pods
+    if "resources" in spec:
+        whole = _mapping(spec["resources"])
+        # The last where no container says anything: the API server's default for the pod as a whole.
+        found = _first(_first(_read(whole.get("requests")), found), _read(whole.get("limits")))
+    overhead = _read(spec.get("overhead"))
+    return _shared((found[0] or 0) + (overhead[0] or 0), -(-((found[1] or 0) + (overhead[1] or 0)) // MIB))
 
 
 @lru_cache(4096)
@@ -50,33 +53,43 @@ def _shared(cpu_milli: int, memory_mib: int) -> Requests:
     return Requests(cpu_milli, memory_mib)
 
 
-def _effective(
-    apps: list[Mapping[str, Any]], inits: list[tuple[bool, Mapping[str, Any]]], whole: Mapping[str, Any], resource: str, scale: int
-) -> int:
-    """Return the requests of the containers for one resource, or those of the pod as a whole where it says so."""
-    asked = [_of_container(resources, resource, scale) for resources in apps]
-    steps = [(sidecar, _of_container(resources, resource, scale)) for sidecar, resources in inits]
-    level = _read(_mapping(whole.get("requests")), resource, scale)
-    if level is None and all(amount is None for amount in (*asked, *(amount for _, amount in steps))):
-        level = _read(_mapping(whole.get("limits")), resource, scale)  # the default where no container says anything
-    if level is not None:
-        return level
+def _together(apps: list[_Amounts], steps: list[tuple[_Amounts, bool]]) -> _Amounts:
+    """Return the most that the containers request at any time, each resource by itself; None where none of them says anything.
+
+    ``steps`` are the init containers in their order, each with whether it is a sidecar and runs on.
+    """
+    cpu = _most([cpu for cpu, _ in apps], [(cpu, runs_on) for (cpu, _), runs_on in steps])
+    return cpu, _most([memory for _, memory in apps], [(memory, runs_on) for (_, memory), runs_on in steps])
+
+
+def _most(apps: list[int | None], steps: list[tuple[int | None, bool]]) -> int | None:
+    if all(amount is None for amount in (*apps, *(amount for amount, _ in steps))):
+        return None
     sidecars = most = 0
-    for sidecar, amount in steps:
+    for amount, runs_on in steps:
         most = max(most, sidecars + (amount or 0))
-        sidecars += (amount or 0) if sidecar else 0
-    return max(sum(amount or 0 for amount in asked) + sidecars, most)
+        sidecars += (amount or 0) if runs_on else 0
+    return max(sum(amount or 0 for amount in apps) + sidecars, most)
 
 
-def _of_container(resources: Mapping[str, Any], resource: str, scale: int) -> int | None:
-    """Return what a container requests, None where it says nothing."""
-    requested = _read(_mapping(resources.get("requests")), resource, scale)
-    return _read(_mapping(resources.get("limits")), resource, scale) if requested is None else requested
+def _of_container(container: Mapping[str, Any]) -> _Amounts:
+    """Return what a container requests; limits stand in, resource by resource."""
+    resources = _mapping(container.get("resources"))
+    requests = _read(resources.get("requests"))
+    return requests if None not in requests else _first(requests, _read(resources.get("limits")))
 
 
-def _read(amounts: Mapping[str, Any], resource: str, scale: int) -> int | None:
-    """Return an amount; 0 for one that cannot be read, None where there is none."""
-    return (quantity(amounts[resource], scale) or 0) if resource in amounts else None
+def _first(amounts: _Amounts, otherwise: _Amounts) -> _Amounts:
+    """Return the first that is said of each resource."""
+    return otherwise[0] if amounts[0] is None else amounts[0], otherwise[1] if amounts[1] is None else amounts[1]
+
+
+def _read(amounts: object) -> _Amounts:
+    """Return CPU and memory of a list of amounts; 0 for what cannot be read, None for what is not there."""
+    if not isinstance(amounts, Mapping):
+        return None, None
+    cpu = (quantity(amounts["cpu"], 1000) or 0) if "cpu" in amounts else None
+    return cpu, (quantity(amounts["memory"]) or 0) if "memory" in amounts else None
 
 
 # --- quantities -----------------------------------------------------------------------------------------------------
