@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from extender.containers import ContainerKind, GpuContainer, effective, gpu_containers, short
 from extender.reasons import Asked
+from extender.requests import NOTHING, Requests, read_requests
 from extender.settings import Policy
 from topology.api import annotations as keys
 from topology.capacity import MOST_GPUS, WHOLE, share_mib
@@ -82,14 +83,16 @@ def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A shape with the names of its containers (parallel to ``shape.parts``) and the policy for the choice of node.
+    """A shape with the names of its containers (parallel to ``shape.parts``), the policy for the choice of node, and what the pod requests beside GPUs.
 
-    ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced.
+    ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced. ``requests``
+    decide about scores, never about what fits; they are not read for a pod that is none of our business.
     """
 
     shape: Shape
     containers: tuple[str, ...] = ()
     policy: Policy = Policy.PACK
+    requests: Requests = NOTHING
     cores_percent: int | None = None
 
     @property
@@ -163,7 +166,7 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
         nic_ceiling=wishes.get(keys.NIC_DISTANCE),
         as_allocator=policy is Policy.GPUALLOCATOR,
     )
-    return Demand(shape, tuple(container.name for container in containers), policy, wishes.get(keys.GPU_CORES))
+    return Demand(shape, tuple(container.name for container in containers), policy, read_requests(pod), wishes.get(keys.GPU_CORES))
 
 
 def _part(pod: Mapping[str, Any], container: GpuContainer, gpus: int) -> Part:

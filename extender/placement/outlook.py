@@ -13,7 +13,7 @@ cut; then, whether the next pod finds a place as things stand.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from extender.cluster import View
 from extender.demand_class import SEED_TARGET, Target
 from extender.placement.outlook_tables import Expectation, GpuKind, NodeKind, gpu_tables, node_tables
+from extender.placement.shares import Rooms
 from topology.capacity import MIB_PER_GIB, MOST_GPUS
 from topology.topology_class import TopologyClass
 
@@ -30,17 +31,6 @@ WEIGHT_WHEN_FULL: Final = 1.0
 WEIGHT_INSIDE: Final = 0.3  # for the GPUs of one node; it makes no difference there, and plans must not depend on how full other nodes are
 DIGITS: Final = 6  # equal hardware must compare equal, whatever the order in which its costs were added up
 _BITS: Final = np.arange(MOST_GPUS)
-
-
-class Amounts(Protocol):
-    """What n nodes have to give: bits of idle GPUs (n,); MiB left and offered of each GPU by bit (n, 16). `shares.Rooms` is one."""
-
-    @property
-    def idle(self) -> NDArray[np.int64]: ...  # noqa: D102 - said above
-    @property
-    def left(self) -> NDArray[np.int32]: ...  # noqa: D102
-    @property
-    def offered(self) -> NDArray[np.int32]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +87,7 @@ class Outlook:
             cost += weight * (tables.fragmentation(numbers, after) - tables.fragmentation(numbers, before))
         return np.round(cost, DIGITS)
 
-    def cost_of_shares(self, kind: TopologyClass, rooms: Amounts, mib: int) -> NDArray[np.float64]:
+    def cost_of_shares(self, kind: TopologyClass, rooms: Rooms, mib: int) -> NDArray[np.float64]:
         """Return the cost of a share of ``mib`` on each GPU of n nodes of a class, shape (n, 16), for the choice among the GPUs of one node: CPU plays no part.
 
         What it says of GPUs without room does not matter.
@@ -168,7 +158,7 @@ class _Tables:
         useful = self._useful[self._at[numbers] + (idle & self._bits[numbers])[:, None]]
         return np.asarray((self._shares[numbers, bands] * useful).sum(axis=1))
 
-    def cost_of_shares(self, numbers: NDArray[np.int64], rooms: Amounts, mib: int) -> NDArray[np.float64]:
+    def cost_of_shares(self, numbers: NDArray[np.int64], rooms: Rooms, mib: int) -> NDArray[np.float64]:
         """Return the cost of a share on each GPU, shape (n, 16), with as much CPU as any class asks for."""
         bands = np.full(len(numbers), len(self._cpus))
         gpu, before = self._gpu[numbers], self._levels(rooms.idle, rooms.left)
