@@ -11,7 +11,9 @@ from typing import Any
 
 from extender.containers import ContainerKind, container_kinds, gpu_containers
 from extender.demand import read_demand
+from extender.demand_class import DemandClass
 from extender.handoff import native
+from extender.requests import read_requests
 from topology.api import Allocation, annotations
 from topology.capacity import MIB_PER_GIB
 from topology.errors import AllocationError, DemandError
@@ -31,11 +33,24 @@ class BoundPod:
     problem: str = ""
     created: datetime | None = None
     kinds: Mapping[str, ContainerKind] = field(default_factory=dict)  # its containers in the order in which they start
+    cpu_milli: int = 0
+    model: str | None = None  # the glob that it asks for
 
     @property
     def set_sizes(self) -> tuple[int, ...]:
         """GPUs of each container, by the allocation; one set of all where there is none."""
         return (self.gpus,) if self.allocation is None else tuple(len(gpus) for gpus in self.allocation.containers.values())
+
+    @property
+    def demand_class(self) -> DemandClass:
+        """What the target workload counts the pod as: by its whole GPUs, if it has any, else by its largest share."""
+        given = () if self.allocation is None else tuple(self.allocation.containers.values())
+        shares = [(len(gpus), gpus[0].memory_mib or 0) for gpus in given if gpus and gpus[0].shared]
+        whole = {gpu.uuid for gpus in given for gpu in gpus if not gpu.shared}
+        if whole or not shares:
+            return DemandClass(self.cpu_milli, len(whole) if given else self.gpus, model=self.model)
+        gpus, mib = max(shares, key=lambda share: share[0] * share[1])
+        return DemandClass(self.cpu_milli, gpus, mib, self.model)
 
 
 def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
@@ -63,7 +78,9 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
         return None
     namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name", uid))
     kinds = container_kinds(raw)
-    return BoundPod(uid, namespace, name, node, gpus, annotation, allocation, problem, _time(metadata.get("creationTimestamp")), kinds)
+    cpu_milli, model = read_requests(raw).cpu_milli, _mapping(metadata.get("annotations")).get(annotations.GPU_MODEL)
+    created, glob = _time(metadata.get("creationTimestamp")), model if isinstance(model, str) else None
+    return BoundPod(uid, namespace, name, node, gpus, annotation, allocation, problem, created, kinds, cpu_milli, glob)
 
 
 def _contradiction(allocation: Allocation, node: str, gpus: int) -> str:
