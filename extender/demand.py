@@ -45,7 +45,7 @@ class Part:
 class Shape:
     """Everything about a demand that decides where it fits; equal shapes share cached results.
 
-    ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` a glob or None for any; ``one_numa``: each container's GPUs on
+    ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` globs with commas between them, of which any will do, or None for all models; ``one_numa``: each container's GPUs on
     one NUMA node; ``nic_ceiling`` how far the nearest NIC of each GPU may be, None where it does not matter; ``as_allocator``: of the sets that meet all this the
     one that NVIDIA's device plugin would take.
     """
@@ -166,11 +166,13 @@ def _parse_numa(text: str) -> str | None:
     return text if text == "single" else None
 
 
-def _parse_glob(text: str) -> str | None:
-    if not text.strip() or len(text) > 128:
+def _parse_globs(text: str) -> str | None:
+    globs = [glob.strip() for glob in text.split(",")]
+    if not all(globs) or len(text) > 128:
         return None
-    re.compile(translate(text))
-    return text
+    for glob in globs:
+        re.compile(translate(glob))
+    return ",".join(globs)
 
 
 def _parse_policy(text: str) -> Policy | None:
@@ -184,7 +186,7 @@ _PARSERS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     keys.MAX_DISTANCE: (_parse_distance, "NVLINK, PIX, PXB, PHB, NODE or SYS"),
     keys.NIC_DISTANCE: (_parse_nic_distance, "PIX, PXB, PHB, NODE or SYS"),
     keys.NUMA: (_parse_numa, "single"),
-    keys.GPU_MODEL: (_parse_glob, "a glob over the product name, for example *H100*"),
+    keys.GPU_MODEL: (_parse_globs, "globs over the product name with commas between them, for example *H100*"),
     keys.POLICY: (_parse_policy, "pack, spread or gpuallocator"),
 }
 

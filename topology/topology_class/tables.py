@@ -360,10 +360,10 @@ class TopologyClass:
 
     # --- masks
 
-    def model_mask(self, glob: str) -> int:
-        """Return the GPUs whose model matches a glob, whatever the case; a GPU of unknown model matches only ``*``."""
-        pattern = glob.strip().upper()
-        return sum(1 << i for i, model in enumerate(self.models) if pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern)))
+    def model_mask(self, globs: str) -> int:
+        """Return the GPUs whose model matches a glob, or any of several with commas between them, whatever the case; a GPU of unknown model matches only ``*``."""
+        patterns = [glob.strip().upper() for glob in globs.split(",")]
+        return sum(1 << i for i, model in enumerate(self.models) if any(_matches(model, pattern) for pattern in patterns))
 
     def numa_masks(self) -> dict[int | str, int]:
         """Return the GPUs of each NUMA node; the key is text where a range was printed. GPUs of which nothing is told are in none."""
@@ -421,6 +421,11 @@ class TopologyClass:
     def _check(self, mask: int = 0, k: int = 0) -> None:
         if not 0 <= mask < 1 << self.size or k < 0:
             raise InternalError(f"asked a class of {self.size} GPUs for {k} of mask {mask:#b}")
+
+
+def _matches(model: str | None, pattern: str) -> bool:
+    """Tell whether a GPU's model matches a glob in capitals."""
+    return pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern))
 
 
 def _frozen(array: _Array) -> _Array:
