@@ -81,19 +81,18 @@ class Bindings:
         if not demand.wants_gpus:
             return await self._post_without_gpus(call)
         self._cluster.unhold(call.uid)
-        view = self._cluster.view()
-        row = view.row_of.get(call.node, -1)
-        plan = self._place(call, demand, view, row)
+        plan = decide(call, demand, self._cluster.view(), self._placement)
         if plan is None:
-            refusal = self._placement.refusal(demand.shape, view, row)
-            sentence = full_sentence(refusal, demand.asked, self._placement.numbers(demand.shape, view, row))
-            return BindOutcome(f"pod {call.pod} does not fit on node {call.node} any more: {sentence}")
-        allocation = allocate(call.node, demand, plan, view.gpus[row])
-        binding = Binding(call.namespace, call.name, call.uid, call.node, native.encode(allocation))
-        entry = Entry(call.uid, call.namespace, call.name, call.node, allocation.uuids(), EntryState.PROMISED, allocation.encode())
-        self._cluster.ledger.promise(entry)
+            return BindOutcome(f"pod {call.pod} does not fit on node {call.node} any more: {self._why_not(call, demand)}")
+        binding = Binding(call.namespace, call.name, call.uid, call.node, native.encode(promise(call, demand, plan, self._cluster)))
         result = await self._post(binding)
         return BindOutcome(self._settle(call, result), plan, result.verdict)
+
+    def _why_not(self, call: BindCall, demand: Demand) -> str:
+        view = self._cluster.view()
+        row = view.row_of.get(call.node, -1)
+        refusal = self._placement.refusal(demand.shape, view, row)
+        return full_sentence(refusal, demand.asked, self._placement.numbers(demand.shape, view, row))
 
     async def _post_without_gpus(self, call: BindCall) -> BindOutcome:
         """Bind a pod that is none of our business: kube-scheduler sends all pods where no managedResources are configured."""
@@ -109,15 +108,6 @@ class Bindings:
         except ApiServerError:
             return False
         return pod is not None and (pod.get("metadata") or {}).get("uid") == call.uid and (pod.get("spec") or {}).get("nodeName") == call.node
-
-    def _place(self, call: BindCall, demand: Demand, view: View, row: int) -> Plan | None:
-        """Place beside the sets that other scored pods will take where the pod fits there as well, else as if they were not."""
-        avoid = view.held_by_others(call.uid).get(row, 0)
-        beside = self._placement.place(demand.shape, view, row, avoid) if avoid else None
-        anywhere = self._placement.place(demand.shape, view, row)
-        if beside is not None and anywhere is not None and beside.bandwidth >= anywhere.bandwidth:
-            return beside
-        return anywhere
 
     async def _post(self, binding: Binding) -> BindResult:
         try:
@@ -179,6 +169,25 @@ class Bindings:
         else:
             return
         self._deadlines.pop(uid, None)
+
+
+def decide(call: BindCall, demand: Demand, view: View, placement: Placement) -> Plan | None:
+    """Return the GPUs on the node of the call, None where the pod does not fit there: beside the sets that other scored pods will take where that is as good."""
+    row = view.row_of.get(call.node, -1)
+    avoid = view.held_by_others(call.uid).get(row, 0)
+    beside = placement.place(demand.shape, view, row, avoid) if avoid else None
+    anywhere = placement.place(demand.shape, view, row)
+    if beside is not None and anywhere is not None and beside.bandwidth >= anywhere.bandwidth:
+        return beside
+    return anywhere
+
+
+def promise(call: BindCall, demand: Demand, plan: Plan, cluster: Cluster) -> Allocation:
+    """Enter a plan that was decided on this very state into the ledger; undo with ``cluster.ledger.forget``. Called by `simulate` too."""
+    view = cluster.view()
+    allocation = allocate(call.node, demand, plan, view.gpus[view.row_of[call.node]])
+    cluster.ledger.promise(Entry(call.uid, call.namespace, call.name, call.node, allocation.uuids(), EntryState.PROMISED, allocation.encode()))
+    return allocation
 
 
 def allocate(node: str, demand: Demand, plan: Plan, gpus: NodeGpus) -> Allocation:
