@@ -186,7 +186,8 @@ def promise(call: BindCall, demand: Demand, plan: Plan, cluster: Cluster) -> All
     """Enter a plan that was decided on this very state into the ledger; undo with ``cluster.ledger.forget``. Called by `simulate` too."""
     view = cluster.view()
     allocation = allocate(call.node, demand, plan, view.gpus[view.row_of[call.node]])
-    cluster.ledger.promise(Entry(call.uid, call.namespace, call.name, call.node, allocation.uuids(), EntryState.PROMISED, allocation.encode()))
+    entry = Entry(call.uid, call.namespace, call.name, call.node, allocation.uuids(), EntryState.PROMISED, allocation.encode())
+    cluster.ledger.promise(entry, demand.requests)
     return allocation
 
 

@@ -17,6 +17,7 @@ from fnmatch import translate
 from typing import Any, Final
 
 from extender.reasons import Asked
+from extender.requests import NOTHING, Requests, read_requests
 from extender.settings import Policy
 from topology.api import annotations as keys
 from topology.errors import DemandError
@@ -79,11 +80,15 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A shape with the names of its containers (parallel to ``shape.parts``) and the policy for the choice of node."""
+    """A shape with the names of its containers (parallel to ``shape.parts``), the policy for the choice of node, and what the pod requests beside GPUs.
+
+    ``requests`` decide about scores, never about what fits; they are not read for a pod that is none of our business.
+    """
 
     shape: Shape
     containers: tuple[str, ...] = ()
     policy: Policy = Policy.PACK
+    requests: Requests = NOTHING
 
     @property
     def wants_gpus(self) -> bool:
@@ -136,7 +141,7 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
         nic_ceiling=wishes.get(keys.NIC_DISTANCE),
         as_allocator=policy is Policy.GPUALLOCATOR,
     )
-    return Demand(shape, tuple(name for name, _ in named), policy)
+    return Demand(shape, tuple(name for name, _ in named), policy, read_requests(pod))
 
 
 # --- annotations ----------------------------------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 Only the ledger mutates; `Cluster` is the door through which objects of the API (or of a snapshot) and promises come in.
 """
 
-from extender.cluster.columns import NodeGpus
+from extender.cluster.columns import UNKNOWN, NodeGpus
+from extender.cluster.hosts import NodeFacts
 from extender.cluster.ledger import Entry, EntryState
 from extender.cluster.state import Cluster
 from extender.cluster.view import TentativeHold, View
 
-__all__ = ["Cluster", "Entry", "EntryState", "NodeGpus", "TentativeHold", "View"]
+__all__ = ["UNKNOWN", "Cluster", "Entry", "EntryState", "NodeFacts", "NodeGpus", "TentativeHold", "View"]

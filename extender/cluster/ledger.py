@@ -2,7 +2,7 @@
 
 `binding` promises and then confirms or forgets; `state` enters what bound pods carry and releases what ended. Every do has its undo beside it, and
 every change ends in the same `_settle`, which recomputes the node's `held` mask from the entries: the columns cannot drift from the ledger.
-GPUs are named by UUID here, never by position: indices and order may change at a reboot.
+GPUs are named by UUID here, never by position: indices and order may change at a reboot. What a promised pod requests beside GPUs goes to `hosts` at once.
 """
 
 from collections.abc import Iterator
@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from extender.cluster.columns import Columns
+from extender.cluster.hosts import Hosts
+from extender.requests import NOTHING, Requests
 from topology.errors import InternalError
 
 
@@ -44,12 +46,13 @@ class Ledger:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
+        self.hosts = Hosts(columns)
         self._entries: dict[str, Entry] = {}
         self._on_node: dict[str, dict[str, Entry]] = {}
 
     # --- the walk of a pod ---
 
-    def promise(self, entry: Entry) -> None:
+    def promise(self, entry: Entry, requests: Requests = NOTHING) -> None:
         """Enter a decision before its binding is posted; undo with `forget`.
 
         Raises InternalError where a GPU is held already: the caller decided on this very state.
@@ -61,6 +64,7 @@ class Ledger:
         if wanted.bit_count() != len(entry.uuids) or wanted & int(self._columns.held[row]):
             raise InternalError(f"pod {entry.pod} is promised GPUs of {entry.node} that are held or unknown")
         self._put(replace(entry, state=EntryState.PROMISED))
+        self.hosts.promise(entry.uid, entry.node, requests)
 
     def confirm(self, uid: str) -> None:
         """Note that the pod is bound with its promise."""
@@ -71,7 +75,10 @@ class Ledger:
     def forget(self, uid: str) -> Entry | None:
         """Undo a promise whose binding has not taken effect and never will; entries that are more than promised stay."""
         entry = self._entries.get(uid)
-        return self.release(uid) if entry is not None and entry.state is EntryState.PROMISED else None
+        if entry is None or entry.state is not EntryState.PROMISED:
+            return None
+        self.hosts.forget(uid)
+        return self.release(uid)
 
     # --- what the cluster shows ---
 

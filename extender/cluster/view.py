@@ -28,6 +28,7 @@ class TentativeHold:
 class View:
     """One generation of the cluster. Arrays have one entry a row (a node) and cannot be written.
 
+    CPU and memory are for scores alone, nothing here is feasible or not by them: kube-scheduler's NodeResourcesFit has looked at them before we are called.
     ``names`` and ``row_of`` are shared with the live state, which only ever appends to them: rows from ``rows`` on are not this view's.
     """
 
@@ -42,7 +43,10 @@ class View:
     usable: NDArray[np.uint32]  # (rows,) bits of healthy GPUs
     free: NDArray[np.uint32]  # (rows,) bits of healthy GPUs that nobody holds
     closed: NDArray[np.int8]  # (rows,) Refusal
-    row_generation: NDArray[np.int64]  # (rows,)
+    row_generation: NDArray[np.int64]  # (rows,) last change of what fits there
+    cpu_left: NDArray[np.int64]  # (rows,) millicores that pods have not requested; UNKNOWN where no Node tells
+    memory_left: NDArray[np.int64]  # (rows,) MiB, as above; both are below 0 where pods request more than there is
+    host_generation: NDArray[np.int64]  # (rows,) last change of anything, CPU and memory among it
     holds: tuple[TentativeHold, ...] = ()
 
     @property

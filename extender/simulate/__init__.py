@@ -2,9 +2,10 @@
 
     jobs          which pods come, when, and for how long: a list of pods, or a trace in the form of openb
     sides         who places them: Linkwise by its own `Placement`, `score` and ledger, or plain counting; a state of its own each
+    selectors     which nodes kube-scheduler would let a pod on
     replay        pods arrive, wait in a queue, run, leave
     figures       what a replay gave, and how the policies compare
-    report        tables, curves and JSON; `plot` draws the curves as SVG
+    curves        a run over time; `report` prints it, with tables and JSON, `plot` draws it as SVG
     command       what the command line calls
 
 Nothing is decided here: a side asks what filter, prioritize and bind ask, without HTTP and without JSON. The benchmarks of placement quality use the same door. What

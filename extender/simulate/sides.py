@@ -23,9 +23,10 @@ from extender.placement.fits import usable_mask
 from extender.protocol import BindCall
 from extender.reasons import Refusal, wire_sentence
 from extender.scoring import score
+from extender.requests import Requests, read_requests
 from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
-from extender.simulate.rooms import Requests, Rooms, requests_of
+from extender.simulate.selectors import Selectors
 from extender.snapshot_file import Snapshot, SnapshotCluster
 from topology.errors import DemandError
 from topology.topology_class import members, union
@@ -63,13 +64,10 @@ class Side(ABC):
         self.placement = Placement()
         self._settings = settings
         self._policy = policy
-        view = self.cluster.view()
-        self.rooms = Rooms(view.names, snapshot.nodes, snapshot.pods)
-        self._first = view  # as the snapshot has it: what does not fit now never will
-        self._first_rooms = Rooms(view.names, snapshot.nodes, snapshot.pods)
+        self._selectors = Selectors(snapshot.nodes)
+        self._first = self.cluster.view()  # as the snapshot has it: what does not fit now never will
         self._first_placement = Placement()
         self._wanted: dict[str, _Wanted] = {}
-        self._placed: dict[str, tuple[int, Requests]] = {}
 
     @property
     def gpus(self) -> int:
@@ -80,23 +78,21 @@ class Side(ABC):
         """Give the pod its GPUs; None where it fits nowhere now. Raises DemandError for one that asks for what cannot be."""
         wanted = self._read(job)
         view = self.cluster.view()
-        found = self._choose(wanted, view, self.rooms.open_to(job.pod, wanted.requests))
+        found = self._choose(wanted, view, self._selectors.open_rows(job.pod, wanted.requests, view))
         if found is None:
             return None
         row, plan = found
-        if plan is not None:
-            promise(BindCall(job.namespace, job.name, job.uid, view.names[row]), wanted.demand, plan, self.cluster)
-            self.cluster.ledger.confirm(job.uid)
-        self.rooms.take(row, wanted.requests)
-        self._placed[job.uid] = (row, wanted.requests)
+        node = view.names[row]
         del self._wanted[job.uid]
-        mask = 0 if plan is None else plan.union
-        return Placed(view.names[row], row, mask, 0.0 if plan is None else plan.bandwidth, float(mask.bit_count()))
+        if plan is None:
+            self.cluster.ledger.hosts.charge(job.uid, node, wanted.requests)
+            return Placed(node, row, 0, 0.0, 0.0)
+        promise(BindCall(job.namespace, job.name, job.uid, node), wanted.demand, plan, self.cluster)
+        self.cluster.ledger.confirm(job.uid)
+        return Placed(node, row, plan.union, plan.bandwidth, float(plan.union.bit_count()))
 
     def finish(self, job: Job) -> None:
         """Take back what the pod held."""
-        row, requests = self._placed.pop(job.uid)
-        self.rooms.take(row, requests, -1)
         self.cluster.remove_pod(job.uid)
 
     def never(self, job: Job) -> str:
@@ -105,7 +101,8 @@ class Side(ABC):
             wanted = self._read(job)
         except DemandError as error:
             return str(error)
-        view, open_rows = self._first, self._first_rooms.open_to(job.pod, wanted.requests)
+        view = self._first
+        open_rows = self._selectors.open_rows(job.pod, wanted.requests, view)
         if not open_rows.any():
             return "no node has its CPU and memory, or is selected by it"
         codes = self._codes(wanted, view, self._first_placement)
@@ -119,7 +116,7 @@ class Side(ABC):
         known = self._wanted.get(job.uid)
         if known is None:
             demand = read_demand(job.pod, self._settings.whole_gpu_resource, self._policy)
-            known = self._wanted[job.uid] = _Wanted(job, demand, requests_of(job.pod))
+            known = self._wanted[job.uid] = _Wanted(job, demand, read_requests(job.pod))
         return known
 
     def _codes(self, wanted: _Wanted, view: View, placement: Placement) -> NDArray[np.int8]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster import NodeGpus, View
+from extender.cluster import UNKNOWN, NodeGpus, View
 from extender.demand import ContainerKind, Part, Shape
 from extender.placement import Placement
 from extender.placement.fits import refusals, usable_mask
@@ -48,6 +48,9 @@ def view_of(*kinds: str, usable: int | None = None) -> View:
         free=free,
         closed=np.zeros(len(index), np.int8),
         row_generation=np.ones(len(index), np.int64),
+        cpu_left=np.full(len(index), UNKNOWN),
+        memory_left=np.full(len(index), UNKNOWN),
+        host_generation=np.ones(len(index), np.int64),
     )
 
 
