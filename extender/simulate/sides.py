@@ -22,8 +22,8 @@ from extender.placement import Placement, Plan
 from extender.placement.fits import usable_mask
 from extender.protocol import BindCall
 from extender.reasons import Refusal, wire_sentence
-from extender.scoring import score
 from extender.requests import Requests, read_requests
+from extender.scoring import score
 from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.selectors import Selectors
