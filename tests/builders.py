@@ -57,6 +57,17 @@ class PodBuilder:
         resources = {"resources": {"requests": requests}} if requests else {}
         return replace(self, containers=(*self.containers, {"name": container, **resources}))
 
+    def shared(self, gib: int | str, container: str = "main") -> "PodBuilder":
+        """Ask for GiB of GPU memory."""
+        return self.gpus(gib, container, "linkwise.dev/gpu-memory")
+
+    def init_shared(self, gib: int, container: str = "init") -> "PodBuilder":
+        return replace(self, init_containers=(*self.init_containers, _container(container, gib, "linkwise.dev/gpu-memory")))
+
+    def sidecar_shared(self, gib: int, container: str = "sidecar") -> "PodBuilder":
+        sidecar = {**_container(container, gib, "linkwise.dev/gpu-memory"), "restartPolicy": "Always"}
+        return replace(self, init_containers=(*self.init_containers, sidecar))
+
     def annotated(self, **values: str) -> "PodBuilder":
         """Add annotations of linkwise.dev; `_` stands for `-`."""
         return replace(self, annotations={**self.annotations, **{f"linkwise.dev/{key.replace('_', '-')}": value for key, value in values.items()}})

@@ -3,10 +3,11 @@
 Only the ledger mutates; `Cluster` is the door through which objects of the API (or of a snapshot) and promises come in.
 """
 
+from extender.cluster.charges import Charges, charges
 from extender.cluster.columns import UNKNOWN, NodeGpus
 from extender.cluster.hosts import NodeFacts
 from extender.cluster.ledger import Entry, EntryState
 from extender.cluster.state import Cluster
-from extender.cluster.view import TentativeHold, View
+from extender.cluster.view import Room, TentativeHold, View
 
-__all__ = ["UNKNOWN", "Cluster", "Entry", "EntryState", "NodeFacts", "NodeGpus", "TentativeHold", "View"]
+__all__ = ["UNKNOWN", "Charges", "Cluster", "Entry", "EntryState", "NodeFacts", "NodeGpus", "Room", "TentativeHold", "View", "charges"]

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from extender.binding import decide, promise
 from extender.cluster import Cluster, View
-from extender.demand import ContainerKind, Demand, read_demand
+from extender.containers import ContainerKind
+from extender.demand import Demand, read_demand
 from extender.placement import Placement, Plan
 from extender.placement.fits import usable_mask
 from extender.protocol import BindCall
