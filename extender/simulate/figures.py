@@ -73,9 +73,9 @@ def _percent(gpus: float, capacity: int) -> float:
 
 
 def _mean_gpus(run: Run) -> float:
-    """GPUs in use: the mean over the time from the first arrival to the last, or the last figure where everybody comes at once and stays."""
+    """GPUs in use: the mean over the time from the first arrival to the last, or what was reached where everybody stays or comes at once."""
     first, last = run.jobs[0].arrives_s, run.jobs[-1].arrives_s
-    if last <= first:
+    if not run.timed or last <= first:
         return max((moment.gpus for moment in run.moments), default=0.0)
     return sum(gpus * seconds for gpus, seconds in _spans(run.moments, last)) / (last - first)
 

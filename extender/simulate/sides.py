@@ -9,7 +9,7 @@ Called by `replay` and by the benchmarks of placement quality. Whatever a side d
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.selectors import Selectors
 from extender.snapshot_file import Snapshot, SnapshotCluster
+from topology.capacity import WHOLE
 from topology.errors import DemandError
 from topology.topology_class import members, union
 
@@ -49,11 +50,17 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a job asks for, read once."""
+    """What a job asks for, read once; ``demand`` is what the side gives it for that, ``asked`` what it says."""
 
     job: Job
+    asked: Demand
     demand: Demand
     requests: Requests
+
+    def gpus(self, view: View, row: int, plan: Plan) -> float:
+        """Return how many GPUs of a node were asked for; a share counts as the part that it is of its GPU."""
+        shares = self.asked.shares(plan.masks)
+        return plan.union.bit_count() - len(shares) + sum(mib / int(view.offered[row, bit]) for bit, mib in shares)
 
 
 class Side(ABC):
@@ -90,7 +97,7 @@ class Side(ABC):
             return Placed(node, row, 0, 0.0, 0.0)
         promise(BindCall(job.namespace, job.name, job.uid, node), wanted.demand, plan, self.cluster)
         self.cluster.ledger.confirm(job.uid)
-        return Placed(node, row, plan.union, plan.bandwidth, float(plan.union.bit_count()))
+        return Placed(node, row, plan.union, plan.bandwidth, wanted.gpus(view, row, plan))
 
     def finish(self, job: Job) -> None:
         """Take back what the pod held."""
@@ -117,8 +124,13 @@ class Side(ABC):
         known = self._wanted.get(job.uid)
         if known is None:
             demand = read_demand(job.pod, self._settings.whole_gpu_resource, self._policy)
-            known = self._wanted[job.uid] = _Wanted(job, demand, read_requests(job.pod))
+            requests = demand.requests if demand.wants_gpus else read_requests(job.pod)
+            known = self._wanted[job.uid] = _Wanted(job, demand, self._given(demand), requests)
         return known
+
+    def _given(self, demand: Demand) -> Demand:
+        """Return what a pod gets that asks so."""
+        return demand
 
     def _codes(self, wanted: _Wanted, view: View, placement: Placement) -> NDArray[np.int8]:
         """Return the Refusal of every row; a pod without GPUs fits wherever kube-scheduler lets it."""
@@ -150,6 +162,11 @@ class Linkwise(Side):
 
 class Counting(Side):
     """GPUs are counted, first fit, in the order of the snapshot."""
+
+    def _given(self, demand: Demand) -> Demand:
+        """Return whole GPUs for shares: stock Kubernetes knows no others."""
+        whole = tuple(replace(part, mib=WHOLE) for part in demand.shape.parts)
+        return replace(demand, shape=replace(demand.shape, parts=whole))
 
     def _choose(self, wanted: _Wanted, view: View, open_rows: NDArray[np.bool_]) -> tuple[int, Plan | None] | None:
         shape = wanted.demand.shape

@@ -13,8 +13,8 @@ def job(name: str, arrives: float = 0.0) -> Job:
     return Job(pod(name).gpus(2).build(), arrives)
 
 
-def start(of: Job, at: float, gb_per_s: float, mask: int = 0b11) -> Start:
-    return Start(of, at, Placed("n", 0, mask, gb_per_s, float(mask.bit_count())), None)
+def start(of: Job, at: float, gb_per_s: float, mask: int = 0b11, until: float | None = None) -> Start:
+    return Start(of, at, Placed("n", 0, mask, gb_per_s, float(mask.bit_count())), until)
 
 
 A, B, C = job("a", 0), job("b", 10), job("c", 20)
@@ -23,7 +23,7 @@ A, B, C = job("a", 0), job("b", 10), job("c", 20)
 def test_allocation_is_the_mean_over_the_time_in_which_pods_came():
     """2 of 8 GPUs for 10 s, 4 for 5 s, 6 for 5 s; what follows the last arrival does not count."""
     moments = [Moment(0, 1, 2, 0, 0.1), Moment(10, 2, 4, 0, 0.3), Moment(15, 2, 6, 0, None), Moment(20, 3, 8, 0, None), Moment(90, 3, 0, 0, None)]
-    (found,) = figures([Run("pack", 8, [A, B, C], moments=moments)])
+    (found,) = figures([Run("pack", 8, [A, B, C], [start(A, 0, 50, until=90)], moments=moments)])
     assert (found.allocated, found.most, found.fragmentation) == (pytest.approx(100 * 70 / 20 / 8), 100.0, pytest.approx(20.0))
 
 

@@ -162,3 +162,19 @@ def test_a_pod_that_cannot_be_read_is_not_placed():
     """`never` tells it before; who asks all the same gets the demand's own error."""
     with pytest.raises(DemandError):
         side_of("pack").place(job(pod("a").gpus(1).annotated(gpu_modell="x")))
+
+
+def test_linkwise_lets_pods_share_a_gpu_and_counting_does_not():
+    """Two halves of a 40 GiB GPU: one GPU for Linkwise, two where GPUs are only counted; either way half a GPU was asked for each time."""
+    for policy, expected in (("pack", [0b1, 0b1]), (COUNT, [0b1, 0b10])):
+        own = side_of(policy, cluster().mesh("mesh"))
+        placed = [own.place(job(pod(f"p{number}").shared(20))) for number in range(2)]
+        assert [(one.mask, one.gpus) for one in placed if one is not None] == [(mask, 0.5) for mask in expected]
+
+
+def test_a_share_on_each_of_two_gpus_counts_both_parts():
+    """10 GiB of each of two 40 GiB GPUs are half a GPU."""
+    placed = side_of("pack", cluster().mesh("mesh")).place(job(pod("a").shared(20).annotated(gpu_count="2")))
+    assert placed is not None
+    assert (placed.mask.bit_count(), placed.gpus) == (2, 0.5)
+    assert placed.gb_per_s > 0
