@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Any, Final
 
@@ -55,26 +55,29 @@ class Shape:
     one_numa: bool = False
     nic_ceiling: Distance | None = None
     as_allocator: bool = False
+    gpus: int = field(init=False, compare=False, repr=False)  # whole ones by Kubernetes' rule: the larger of what runs together and of each init step
+    largest: int = field(init=False, compare=False, repr=False)  # GPUs of the largest container: its set's bandwidth is the pod's
+    is_shared: bool = field(init=False, compare=False, repr=False)  # some container takes a part of a GPU
+    _hash: int = field(init=False, compare=False, repr=False)  # shapes are the keys of everything that is remembered
 
-    @property
-    def gpus(self) -> int:
-        """Number of whole GPUs by Kubernetes' rule for effective requests: the larger of what runs together and of each init step."""
-        return _effective((part.kind, 0 if part.is_share else part.gpus) for part in self.parts)
+    def __post_init__(self) -> None:
+        """Work out what every decision asks for again and again."""
+        told = (self.parts, self.careful, self.floor, self.ceiling, self.model, self.one_numa, self.nic_ceiling, self.as_allocator)
+        for name, value in (
+            ("gpus", _effective((part.kind, 0 if part.is_share else part.gpus) for part in self.parts)),
+            ("largest", max((part.gpus for part in self.parts), default=0)),
+            ("is_shared", any(part.is_share for part in self.parts)),
+            ("_hash", hash(told)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def memory_mib(self) -> int:
         """MiB in shares by the same rule, of all GPUs together."""
         return _effective((part.kind, part.gpus * part.mib) for part in self.parts)
-
-    @property
-    def is_shared(self) -> bool:
-        """True where some container takes a part of a GPU."""
-        return any(part.is_share for part in self.parts)
-
-    @property
-    def largest(self) -> int:
-        """GPUs of the largest container: its set's bandwidth is the pod's."""
-        return max((part.gpus for part in self.parts), default=0)
 
 
 def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
