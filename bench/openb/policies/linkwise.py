@@ -4,12 +4,17 @@ Nothing is decided here. Nodes and pods of the trace become objects (`bench.open
 which checks it: the two states cannot drift apart unseen.
 """
 
+from collections.abc import Sequence
+
 from bench.openb.cluster import Placement
 from bench.openb.objects import Machine, job_of, snapshot_of, uniform
 from bench.openb.replay import Surroundings
-from bench.openb.trace import Pod
+from bench.openb.trace import WHOLE, Pod
+from bench.openb.workload import PodClass
+from extender.protocol import JsonObject
 from extender.settings import Policy, Settings
 from extender.simulate.sides import Linkwise
+from topology.capacity import MIB_PER_GIB
 from topology.errors import InternalError
 from topology.topology_class import members
 
@@ -32,3 +37,22 @@ class LinkwisePolicy:
     def leave(self, pod: Pod) -> None:
         """Let the pod go."""
         self.side.finish(job_of(pod))
+
+
+def workload_of(target: Sequence[PodClass]) -> JsonObject:
+    """Return the target workload M as `PUT /api/v1/workload` takes it: sizes of sets with their shares, and classes of pods."""
+    weights: dict[int, float] = {}
+    for one in target:
+        if one.gpus:
+            weights[one.gpus] = weights.get(one.gpus, 0.0) + one.popularity
+    classes = [
+        {
+            "gpus": one.gpus,
+            "cpuMilli": one.cpu_milli,
+            "memoryMiB": 0 if one.gpu_milli == WHOLE or not one.gpus else one.gpu_milli * MIB_PER_GIB,
+            "model": ",".join(one.models) or None,
+            "popularity": one.popularity,
+        }
+        for one in target
+    ]
+    return {"weights": {str(size): share for size, share in sorted(weights.items())}, "classes": classes}
