@@ -16,14 +16,15 @@ from topology.api import annotations as keys
 from topology.errors import AllocationError, InputError, TopologyError
 from topology.inventory import Gpu
 
-MOST_GPUS: Final = 64  # of a node; more is damage, not a machine
+MOST_MINOR: Final = 254  # 255 is /dev/nvidiactl
+_MOST_GPUS: Final = 255  # of a node as the plugin counts them; how many can be placed is not its business
 MOST_UNITS: Final = 2**31 - 1  # of a node, in MiB that would be 2 PiB
 MOST_NS: Final = 2**63 - 1  # the plugin reads the time as a uint64, whoever wrote it as an int64: the year 2262
 _MIB_FROM: Final = 1000  # units a GPU above which a unit is a MiB: no GPU has 1,000 GiB, none worth sharing has less than 1,000 MiB
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _ASSIGNED: Final = {"false": False, "true": True}  # the plugin compares exact strings
 _ACCEPTED: Final = {
-    keys.GPUSHARE_IDX: f"the minor number of a GPU, 0 to {MOST_GPUS - 1}",
+    keys.GPUSHARE_IDX: f"the minor number of a GPU, 0 to {MOST_MINOR}",
     keys.GPUSHARE_POD: "the units of the pod, a whole number from 1",
     keys.GPUSHARE_DEV: "the units of one GPU, a whole number from 1",
     keys.GPUSHARE_ASSIGNED: "false or true",
@@ -70,7 +71,7 @@ def carries(annotations: Mapping[str, Any]) -> bool:
 def decode(annotations: Mapping[str, Any]) -> Share:
     """Read the annotations of a pod; raises AllocationError with a sentence that names the first that cannot be read."""
     share = Share(
-        index=_number(annotations, keys.GPUSHARE_IDX, 0, MOST_GPUS - 1),
+        index=_number(annotations, keys.GPUSHARE_IDX, 0, MOST_MINOR),
         units=_number(annotations, keys.GPUSHARE_POD, 1, MOST_UNITS),
         gpu_units=_number(annotations, keys.GPUSHARE_DEV, 1, MOST_UNITS),
         assume_time=_number(annotations, keys.GPUSHARE_ASSUME_TIME, 0, MOST_NS),
@@ -136,7 +137,7 @@ def read_plugin(node: Mapping[str, Any]) -> PluginGpus | None:
     allocatable = _mapping(status.get("allocatable"))
     if _mapping(metadata.get("labels")).get(keys.GPUSHARE_LABEL) != "true" or keys.GPUSHARE_MEMORY not in allocatable:
         return None
-    count = _amount(allocatable, keys.GPUSHARE_COUNT, MOST_GPUS)
+    count = _amount(allocatable, keys.GPUSHARE_COUNT, _MOST_GPUS)
     units = _amount(allocatable, keys.GPUSHARE_MEMORY, MOST_UNITS)
     if count == 0 and units:
         raise InputError(f"the Node has {units} {keys.GPUSHARE_MEMORY}, but status.allocatable[{keys.GPUSHARE_COUNT}] is 0 or missing")
@@ -213,7 +214,7 @@ def read_unhealthy(config_map: Mapping[str, Any]) -> frozenset[int]:
     if found is None or (isinstance(found, str) and not found.strip()):
         return frozenset()
     numbers = [number.strip() for number in found.split(",")] if isinstance(found, str) else [""]
-    if not all(_NUMBER.fullmatch(number) and int(number) < MOST_GPUS for number in numbers):
+    if not all(_NUMBER.fullmatch(number) and int(number) <= MOST_MINOR for number in numbers):
         name = _mapping(config_map.get("metadata")).get("name")
         raise InputError(f"ConfigMap {keys.GPUSHARE_NAMESPACE}/{name} has gpus={_short(found)}; accepted: minor numbers of GPUs, for example 0,2")
     return frozenset(map(int, numbers))

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from extender.handoff import gpushare
-from extender.handoff.gpushare import MOST_GPUS, MOST_NS, MOST_UNITS, PluginGpus, Share
+from extender.handoff.gpushare import MOST_MINOR, MOST_NS, MOST_UNITS, PluginGpus, Share
 from tests.strategies import json_objects, json_values
 from topology.api import annotations as keys
 from topology.errors import AllocationError, InputError, TopologyError
@@ -17,7 +17,7 @@ def shares(draw: st.DrawFn) -> Share:
     """Every share that a pod can have."""
     gpu_units = draw(st.integers(1, MOST_UNITS))
     units = draw(st.integers(1, gpu_units))
-    return Share(draw(st.integers(0, MOST_GPUS - 1)), units, gpu_units, draw(st.integers(0, MOST_NS)), draw(st.booleans()))
+    return Share(draw(st.integers(0, MOST_MINOR)), units, gpu_units, draw(st.integers(0, MOST_NS)), draw(st.booleans()))
 
 
 SHARE = Share(index=3, units=10, gpu_units=23, assume_time=1_700_000_000_123_456_789)
@@ -120,7 +120,7 @@ def test_a_node_tells_what_its_plugin_serves(raw: dict[str, object], expected: P
             {"aliyun.com/gpu-mem": "x", "aliyun.com/gpu-count": "4"}, r"gpu-mem\] of the Node is x; accepted: a whole number", id="no number"
         ),
         pytest.param(
-            {"aliyun.com/gpu-mem": "1", "aliyun.com/gpu-count": "65"}, r"gpu-count\] of the Node is 65; accepted: .* 0 to 64", id="too many"
+            {"aliyun.com/gpu-mem": "1", "aliyun.com/gpu-count": "256"}, r"gpu-count\] of the Node is 256; accepted: .* 0 to 255", id="too many"
         ),
     ],
 )
@@ -205,7 +205,7 @@ def test_unhealthy_gpus_are_named_by_their_minor_numbers(data: object, gpus: set
     assert gpushare.read_unhealthy(unhealthy(data)) == gpus
 
 
-@pytest.mark.parametrize("gpus", ["0,x", "-1", "0;2", "64", "0,,2", "GPU-a", 3, ["0"], "0 2"])
+@pytest.mark.parametrize("gpus", ["0,x", "-1", "0;2", "255", "0,,2", "GPU-a", 3, ["0"], "0 2"])
 def test_what_names_no_gpu_is_told_by_the_name_of_the_config_map(gpus: object):
     """Somebody wanted a GPU to be skipped; which one cannot be told."""
     with pytest.raises(InputError, match=r"ConfigMap kube-system/unhealthy-gpu-a has gpus=.*; accepted: minor numbers of GPUs, for example 0,2"):
