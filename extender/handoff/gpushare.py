@@ -161,10 +161,10 @@ def _amount(allocatable: Mapping[str, Any], name: str, most: int) -> int:
 # --- the plugin's names for GPUs ------------------------------------------------------------------------------------
 
 
-def uuids_by_minor(gpus: Iterable[Gpu], count: int) -> dict[int, str]:
+def uuids_by_minor(gpus: Iterable[Gpu], count: int, unhealthy: int = 0) -> dict[int, str]:
     """Return the UUID of each minor number, by which alone the plugin knows a GPU; raises TopologyError where the two cannot be matched.
 
-    ``count`` is how many GPUs the plugin sees: should it see others than the topology, no number is to be trusted.
+    ``count`` is how many GPUs the plugin sees, and it may miss the ``unhealthy`` ones: should it see others than the topology, no number is to be trusted.
     """
     found: dict[int, str] = {}
     for gpu in gpus:
@@ -173,7 +173,7 @@ def uuids_by_minor(gpus: Iterable[Gpu], count: int) -> dict[int, str]:
         if gpu.minor in found:
             raise TopologyError(f"GPUs {found[gpu.minor]} and {gpu.uuid} have the same minor number {gpu.minor} in the GPUTopology")
         found[gpu.minor] = gpu.uuid
-    if len(found) != count:
+    if not len(found) - unhealthy <= count <= len(found):
         raise TopologyError(f"the GPUTopology has {len(found)} GPUs, but {keys.GPUSHARE_COUNT} of the Node is {count}")
     return found
 
@@ -190,6 +190,12 @@ def stand_in_uuid(node: str, minor: int) -> str:
 def is_stand_in(uuid: str) -> bool:
     """Tell whether a UUID only stands in for one that nobody has told."""
     return uuid.startswith(_STAND_IN)
+
+
+def minor_of_stand_in(node: str, uuid: str) -> int | None:
+    """Return the minor number behind a stand-in of that node, None for anything else."""
+    own, _, minor = uuid.rpartition(":")
+    return int(minor) if own == f"{_STAND_IN}{node}" and _NUMBER.fullmatch(minor) else None
 
 
 _STAND_IN: Final = "gpushare:"

@@ -169,10 +169,31 @@ def test_gpus_that_cannot_be_matched_refuse_the_node(gpus: list[Gpu], said: str)
         gpushare.uuids_by_minor(gpus, 2)
 
 
+@pytest.mark.parametrize(("count", "matched"), [(2, False), (3, True), (4, True), (5, False)])
+def test_the_plugin_may_miss_a_gpu_that_the_agent_remembers_as_lost(count: int, matched: bool):
+    """It counts once, when it starts: before the GPU was lost, or after."""
+    gpus = [Gpu(uuid=f"GPU-{minor}", minor=minor) for minor in range(4)]
+    try:
+        assert len(gpushare.uuids_by_minor(gpus, count, unhealthy=1)) == 4
+    except TopologyError:
+        assert not matched
+    else:
+        assert matched
+
+
 def test_a_stand_in_for_a_uuid_is_never_taken_for_one():
     """Without a GPUTopology nobody knows the UUIDs."""
     assert gpushare.is_stand_in(gpushare.stand_in_uuid("node-7", 0))
     assert not gpushare.is_stand_in("GPU-6f2c0f51-1f2e-4a50-9d2b-0b6e6d5c8f11")
+
+
+@pytest.mark.parametrize(
+    ("uuid", "minor"),
+    [("gpushare:node-7:2", 2), ("gpushare:node-8:2", None), ("gpushare:node-7:", None), ("gpushare:node-7:x", None), ("GPU-1", None), ("", None)],
+)
+def test_a_stand_in_tells_the_minor_number_behind_it_for_its_own_node_alone(uuid: str, minor: int | None):
+    """The real UUID takes its place once somebody tells it."""
+    assert gpushare.minor_of_stand_in("node-7", uuid) == minor
 
 
 def unhealthy(data: object, name: str = "unhealthy-gpu-a", namespace: str = "kube-system") -> dict[str, object]:
