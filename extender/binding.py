@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import structlog
 
 from extender import log_keys
-from extender.cluster import Cluster, Entry, EntryState, NodeGpus, View
-from extender.demand import Demand
+from extender.cluster import Cluster, Entry, EntryState, NodeGpus, View, charges
+from extender.demand import Demand, Part
 from extender.handoff import native
 from extender.placement import Placement, Plan
 from extender.protocol import BindCall, Binder, Binding, BindResult, BindVerdict
@@ -22,6 +22,7 @@ from extender.reasons import full_sentence
 from extender.settings import Settings
 from topology.api import AllocatedGpu, Allocation
 from topology.errors import ApiServerError
+from topology.topology_class import members
 
 _log = structlog.get_logger()
 
@@ -90,7 +91,8 @@ class Bindings:
             return BindOutcome(f"pod {call.pod} does not fit on node {call.node} any more: {sentence}")
         allocation = allocate(call.node, demand, plan, view.gpus[row])
         binding = Binding(call.namespace, call.name, call.uid, call.node, native.encode(allocation))
-        entry = Entry(call.uid, call.namespace, call.name, call.node, allocation.uuids(), EntryState.PROMISED, allocation.encode())
+        charged = charges(allocation, demand.kinds)
+        entry = Entry(call.uid, call.namespace, call.name, call.node, charged.uuids, EntryState.PROMISED, allocation.encode(), charged.shares)
         self._cluster.ledger.promise(entry)
         result = await self._post(binding)
         return BindOutcome(self._settle(call, result), plan, result.verdict)
@@ -112,8 +114,8 @@ class Bindings:
 
     def _place(self, call: BindCall, demand: Demand, view: View, row: int) -> Plan | None:
         """Place beside the sets that other scored pods will take where the pod fits there as well, else as if they were not."""
-        avoid = view.held_by_others(call.uid).get(row, 0)
-        beside = self._placement.place(demand.shape, view, row, avoid) if avoid else None
+        room = view.rooms_beside(call.uid).get(row)
+        beside = None if room is None else self._placement.place(demand.shape, view, row, room)
         anywhere = self._placement.place(demand.shape, view, row)
         if beside is not None and anywhere is not None and beside.bandwidth >= anywhere.bandwidth:
             return beside
@@ -186,13 +188,15 @@ def allocate(node: str, demand: Demand, plan: Plan, gpus: NodeGpus) -> Allocatio
     return Allocation(
         node=node,
         containers={
-            name: tuple(
-                AllocatedGpu(uuid=gpus.uuids[bit], index=gpus.indices[bit], memory_mib=gpus.memory_mib[bit])
-                for bit in range(len(gpus.uuids))
-                if mask >> bit & 1
-            )
-            for name, mask in zip(demand.containers, plan.masks, strict=True)
+            name: tuple(_allocated(demand, part, gpus, bit) for bit in members(mask))
+            for name, part, mask in zip(demand.containers, demand.shape.parts, plan.masks, strict=True)
         },
         bandwidth_gb_per_s=round(plan.bandwidth, 3) if demand.shape.largest > 1 else None,
         worst_link=plan.worst,
     )
+
+
+def _allocated(demand: Demand, part: Part, gpus: NodeGpus, bit: int) -> AllocatedGpu:
+    if not part.is_share:
+        return AllocatedGpu(uuid=gpus.uuids[bit], index=gpus.indices[bit], memory_mib=gpus.memory_mib[bit])
+    return AllocatedGpu(uuid=gpus.uuids[bit], index=gpus.indices[bit], memory_mib=part.mib, shared=True, cores_percent=demand.cores_percent)

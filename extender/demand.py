@@ -1,44 +1,40 @@
-"""What a pod wants: its GPU containers and its `linkwise.dev/` annotations, read once and checked.
+"""What a pod wants: its GPU containers (`extender.containers`) and its `linkwise.dev/` annotations, read once and checked.
 
 Called by `verbs` with a raw pod; everything after it works on `Demand`. Containers, init containers and sidecars follow Kubernetes' own rule for
-effective requests. Nothing is ignored silently: an annotation that does not parse, is unknown, contradicts the pod or is not built yet raises
-DemandError with a sentence that names annotation, value and accepted form. A new annotation: key in `topology.api.annotations`, one parser here in
-`_PARSERS`, one field in `Shape`, its use in `placement`.
+effective requests. Nothing is ignored silently: an annotation that does not parse, is unknown or contradicts the pod raises DemandError with a sentence that
+names annotation, value and accepted form. A new annotation: key in `topology.api.annotations`, one parser here in `_PARSERS`, one field in `Shape`, its use
+in `placement`.
 """
 
 import difflib
 import math
 import re
-import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fnmatch import translate
 from typing import Any, Final
 
+from extender.containers import ContainerKind, GpuContainer, effective, gpu_containers, short
 from extender.reasons import Asked
 from extender.settings import Policy
 from topology.api import annotations as keys
+from topology.capacity import MOST_GPUS, WHOLE, share_mib
 from topology.errors import DemandError
 from topology.links import Distance
-
-MOST_GPUS_ASKED: Final = 1024  # far above any node; keeps absurd numbers out of the arithmetic
-
-
-class ContainerKind(StrEnum):
-    """When a container runs: all the pod's life, from its start on, or alone before the others."""
-
-    APP = "app"
-    SIDECAR = "sidecar"
-    INIT = "init"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The share of one GPU container: ``gpus`` whole GPUs of its own."""
+    """What one GPU container takes: ``gpus`` distinct GPUs, whole ones of its own or ``mib`` MiB of each."""
 
     kind: ContainerKind
     gpus: int
+    mib: int = WHOLE
+
+    @property
+    def is_share(self) -> bool:
+        """True where the container takes a part of each GPU."""
+        return self.mib != WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +57,18 @@ class Shape:
 
     @property
     def gpus(self) -> int:
-        """Number of distinct GPUs by Kubernetes' rule for effective requests: the larger of what runs together and of each init step."""
-        together = sum(part.gpus for part in self.parts if part.kind is not ContainerKind.INIT)
-        sidecars, most = 0, 0
-        for part in self.parts:
-            if part.kind is ContainerKind.SIDECAR:
-                sidecars += part.gpus
-            elif part.kind is ContainerKind.INIT:
-                most = max(most, sidecars + part.gpus)
-        return max(together, most)
+        """Number of whole GPUs by Kubernetes' rule for effective requests: the larger of what runs together and of each init step."""
+        return _effective((part.kind, 0 if part.is_share else part.gpus) for part in self.parts)
+
+    @property
+    def memory_mib(self) -> int:
+        """MiB in shares by the same rule, of all GPUs together."""
+        return _effective((part.kind, part.gpus * part.mib) for part in self.parts)
+
+    @property
+    def is_shared(self) -> bool:
+        """True where some container takes a part of a GPU."""
+        return any(part.is_share for part in self.parts)
 
     @property
     def largest(self) -> int:
@@ -77,13 +76,21 @@ class Shape:
         return max((part.gpus for part in self.parts), default=0)
 
 
+def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
+    return effective((kind, [("", amount)]) for kind, amount in amounts).get("", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A shape with the names of its containers (parallel to ``shape.parts``) and the policy for the choice of node."""
+    """A shape with the names of its containers (parallel to ``shape.parts``) and the policy for the choice of node.
+
+    ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced.
+    """
 
     shape: Shape
     containers: tuple[str, ...] = ()
     policy: Policy = Policy.PACK
+    cores_percent: int | None = None
 
     @property
     def wants_gpus(self) -> bool:
@@ -91,9 +98,22 @@ class Demand:
         return bool(self.shape.parts)
 
     @property
+    def kinds(self) -> dict[str, ContainerKind]:
+        """When each GPU container runs, by name, in the order in which kubelet starts them."""
+        return {name: part.kind for name, part in zip(self.containers, self.shape.parts, strict=True)}
+
+    def shares(self, masks: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """Return (bit, MiB) of every GPU that the containers would get parts of, with ``masks`` parallel to the parts."""
+        taken = effective(
+            (part.kind, [(bit, part.mib) for bit in _bits(mask)]) for part, mask in zip(self.shape.parts, masks, strict=True) if part.is_share
+        )
+        return tuple(sorted(taken.items()))
+
+    @property
     def asked(self) -> Asked:
         """What sentences tell of the demand."""
         shape = self.shape
+        shares = [(part.mib, part.gpus) for part in shape.parts if part.is_share]
         return Asked(
             shape.gpus,
             shape.largest,
@@ -103,7 +123,12 @@ class Demand:
             shape.model,
             one_numa=shape.one_numa,
             nic_ceiling=shape.nic_ceiling,
+            share=max(shares, default=None),
         )
+
+
+def _bits(mask: int) -> Iterator[int]:
+    return (bit for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
 def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU, policy: Policy = Policy.PACK) -> Demand:
@@ -114,17 +139,19 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
     2
     """
     wishes = _read_annotations(pod)
-    named = list(_gpu_containers(pod, whole_gpu_resource))
-    parts = tuple(part for _, part in named)
-    if not parts:
+    containers = list(gpu_containers(pod, whole_gpu_resource))
+    if not containers:
         if wishes:
-            raise DemandError(f"{_shown(pod, next(iter(wishes)))}, but no container of the pod asks for {whole_gpu_resource}")
+            raise DemandError(f"{_shown(pod, next(iter(wishes)))}, but no container of the pod asks for {whole_gpu_resource} or {keys.GPU_MEMORY}")
         return Demand(Shape(()))
+    if not any(container.gib for container in containers):
+        for key in (keys.GPU_COUNT, keys.GPU_CORES):
+            if key in wishes:
+                raise DemandError(f"{_shown(pod, key)}, but no container of the pod asks for {keys.GPU_MEMORY}, and it speaks of nothing else")
+    parts = tuple(_part(pod, container, wishes.get(keys.GPU_COUNT, 1)) for container in containers)
     for key in (keys.MIN_BANDWIDTH, keys.MAX_DISTANCE):
         if key in wishes and max(part.gpus for part in parts) < 2:
-            raise DemandError(
-                f"{_shown(pod, key)}, but no container of the pod asks for 2 or more {whole_gpu_resource}, so there is no link to hold to it"
-            )
+            raise DemandError(f"{_shown(pod, key)}, but no container of the pod gets 2 or more GPUs, so there is no link to hold to it")
     policy = wishes.get(keys.POLICY, policy)
     shape = Shape(
         parts=parts,
@@ -136,7 +163,19 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
         nic_ceiling=wishes.get(keys.NIC_DISTANCE),
         as_allocator=policy is Policy.GPUALLOCATOR,
     )
-    return Demand(shape, tuple(name for name, _ in named), policy)
+    return Demand(shape, tuple(container.name for container in containers), policy, wishes.get(keys.GPU_CORES))
+
+
+def _part(pod: Mapping[str, Any], container: GpuContainer, gpus: int) -> Part:
+    """Return what a container takes; ``gpus`` is over how many its memory is spread."""
+    if not container.gib:
+        return Part(container.kind, container.whole)
+    if gpus > container.gib:
+        raise DemandError(
+            f"{_shown(pod, keys.GPU_COUNT)}, but container {container.name} asks for {container.gib} GiB of {keys.GPU_MEMORY}; "
+            f"accepted: at most as many GPUs as GiB"
+        )
+    return Part(container.kind, gpus, share_mib(container.gib, gpus))
 
 
 # --- annotations ----------------------------------------------------------------------------------------------------
@@ -162,6 +201,14 @@ def _parse_nic_distance(text: str) -> Distance | None:
     return None if found is Distance.NVLINK else found  # no NIC is reached over NVLinks
 
 
+def _parse_count(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,2}", text) and 1 <= int(text) <= MOST_GPUS else None
+
+
+def _parse_percent(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,3}", text) and 1 <= int(text) <= 100 else None
+
+
 def _parse_numa(text: str) -> str | None:
     return text if text == "single" else None
 
@@ -184,6 +231,8 @@ _PARSERS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     keys.MAX_DISTANCE: (_parse_distance, "NVLINK, PIX, PXB, PHB, NODE or SYS"),
     keys.NIC_DISTANCE: (_parse_nic_distance, "PIX, PXB, PHB, NODE or SYS"),
     keys.NUMA: (_parse_numa, "single"),
+    keys.GPU_COUNT: (_parse_count, f"a whole number of GPUs from 1 to {MOST_GPUS}"),
+    keys.GPU_CORES: (_parse_percent, "percent of each GPU's compute, a whole number from 1 to 100"),
     keys.GPU_MODEL: (_parse_glob, "a glob over the product name, for example *H100*"),
     keys.POLICY: (_parse_policy, "pack, spread or gpuallocator"),
 }
@@ -197,15 +246,13 @@ def _read_annotations(pod: Mapping[str, Any]) -> dict[str, Any]:
             not isinstance(key, str) or not key.startswith(keys.PREFIX) or key == keys.ALLOCATION
         ):  # a pod may carry one from a template; `verbs` tells its owner
             continue
-        if key in keys.PLANNED:
-            raise DemandError(f"annotation {key}={_short(value)} is not yet supported by this version; accepted: {_list(_PARSERS)}")
         if key not in _PARSERS:
-            near = difflib.get_close_matches(key, (*_PARSERS, *keys.PLANNED), n=1, cutoff=0.0)[0]
-            raise DemandError(f"annotation {key}={_short(value)} is unknown; did you mean {near}? Accepted: {_list(_PARSERS)}")
+            near = difflib.get_close_matches(key, tuple(_PARSERS), n=1, cutoff=0.0)[0]
+            raise DemandError(f"annotation {key}={short(value)} is unknown; did you mean {near}? Accepted: {_list(_PARSERS)}")
         parser, accepted = _PARSERS[key]
         parsed = parser(value.strip()) if isinstance(value, str) else None
         if parsed is None:
-            raise DemandError(f"annotation {key}={_short(value)} cannot be read; accepted: {accepted}")
+            raise DemandError(f"annotation {key}={short(value)} cannot be read; accepted: {accepted}")
         wishes[key] = parsed
     return wishes
 
@@ -226,84 +273,5 @@ def _list(names: Mapping[str, Any]) -> str:
     return ", ".join(names)
 
 
-def _short(value: object) -> str:
-    text = value if isinstance(value, str) else reprlib.repr(value)  # repr runs out of stack where a body nests deep
-    return text if len(text) <= 60 else text[:60] + "…"
-
-
 def _shown(pod: Mapping[str, Any], key: str) -> str:
-    return f"annotation {key}={_short(_annotations(pod).get(key))} is set"
-
-
-# --- containers -----------------------------------------------------------------------------------------------------
-
-
-def _gpu_containers(pod: Mapping[str, Any], resource: str) -> Iterator[tuple[str, Part]]:
-    """Yield the GPU containers in the order in which kubelet starts them: init containers and sidecars first."""
-    spec = pod.get("spec") or {}
-    if not isinstance(spec, Mapping):
-        raise DemandError(f"spec of the pod is a {type(spec).__name__}; accepted: an object")
-    seen: set[str] = set()
-    for field in ("initContainers", "containers"):
-        containers = spec.get(field) or []
-        if not isinstance(containers, list):
-            raise DemandError(f"spec.{field} of the pod is a {type(containers).__name__}; accepted: a list")
-        for position, container in enumerate(containers):
-            if not isinstance(container, Mapping):
-                raise DemandError(f"spec.{field}[{position}] of the pod is a {type(container).__name__}; accepted: an object")
-            gpus = _gpus_of(container, f"spec.{field}[{position}]", resource)
-            if not gpus:
-                continue
-            name = container.get("name")
-            if not isinstance(name, str) or not name or name in seen:
-                raise DemandError(f"spec.{field}[{position}].name of the pod is {_short(name)}; accepted: a name that no other container has")
-            seen.add(name)
-            yield name, Part(_kind(field, container), gpus)
-
-
-def _kind(field: str, container: Mapping[str, Any]) -> ContainerKind:
-    if field == "containers":
-        return ContainerKind.APP
-    return ContainerKind.SIDECAR if container.get("restartPolicy") == "Always" else ContainerKind.INIT
-
-
-def _gpus_of(container: Mapping[str, Any], where: str, resource: str) -> int:
-    resources = container.get("resources") or {}
-    if not isinstance(resources, Mapping):
-        raise DemandError(f"{where}.resources is a {type(resources).__name__}; accepted: an object")
-    asked: dict[str, int] = {}
-    for field in ("requests", "limits"):
-        amounts = resources.get(field) or {}
-        if not isinstance(amounts, Mapping):
-            raise DemandError(f"{where}.resources.{field} is a {type(amounts).__name__}; accepted: an object")
-        for planned in (keys.GPU_MEMORY, keys.GPUSHARE_MEMORY):
-            if planned in amounts:
-                raise DemandError(
-                    f"{where} asks for {planned}={_short(amounts[planned])}, which is not yet supported by this version; accepted: {resource}"
-                )
-        if resource in amounts:
-            asked[field] = _count(amounts[resource], f"{where}.resources.{field}[{resource}]")
-    if len(set(asked.values())) > 1:
-        raise DemandError(f"{where} requests {asked['requests']} {resource} but limits it to {asked['limits']}; accepted: the same number in both")
-    return next(iter(asked.values()), 0)
-
-
-# Kubernetes quantities that can be whole numbers of GPUs. Source: k8s.io/apimachinery resource.Quantity.
-_QUANTITY: Final = re.compile(r"\+?([0-9]{1,12})(?:\.0*)?(k|M|Ki|Mi|m|[eE]\+?[0-9])?")
-_MULTIPLES: Final = {"k": 1000, "M": 10**6, "Ki": 1024, "Mi": 1024**2}
-
-
-def _count(value: object, where: str) -> int:
-    accepted = f"a whole number from 0 to {MOST_GPUS_ASKED}"
-    match = _QUANTITY.fullmatch(str(value).strip()) if isinstance(value, str | int) and not isinstance(value, bool) else None
-    if match is None:
-        raise DemandError(f"{where} is {_short(value)}; accepted: {accepted}")
-    number, suffix = int(match.group(1)), match.group(2) or ""
-    if suffix == "m":
-        number, rest = divmod(number, 1000)
-        number = MOST_GPUS_ASKED + 1 if rest else number
-    elif suffix:
-        number *= _MULTIPLES.get(suffix) or 10 ** int(suffix.lstrip("eE+"))
-    if number > MOST_GPUS_ASKED:
-        raise DemandError(f"{where} is {_short(value)}; accepted: {accepted}")
-    return number
+    return f"annotation {key}={short(_annotations(pod).get(key))} is set"

@@ -13,11 +13,11 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from extender.cluster import View
+from extender.cluster import Room, View
 from extender.demand import Demand
 from extender.placement import Placement, Plan
 from extender.protocol import JsonObject
-from extender.reasons import Refusal, full_sentence, gb_per_s, link_words, set_word
+from extender.reasons import Refusal, full_sentence, gb_per_s, gib, link_words, set_word
 from extender.scoring import Scores
 from extender.settings import Policy
 from topology.topology_class import ISLAND
@@ -117,6 +117,7 @@ def _demand_object(decision: Decision) -> JsonObject:
     return {
         "gpus": shape.gpus,
         "containers": {name: part.gpus for name, part in zip(demand.containers, shape.parts, strict=True)},
+        "shares": {name: part.mib for name, part in zip(demand.containers, shape.parts, strict=True) if part.is_share},
         "topology": None if shape.largest < 2 else "best" if shape.careful else "none",
         "minBandwidthGBps": shape.floor or None,
         "maxDistance": shape.ceiling.name,
@@ -160,8 +161,9 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     assert view is not None
     assert demand is not None
     kind = placement.weighed(view.classes[view.class_index[row]])
-    free = int(view.free[row])
-    found = placement.plan(demand.shape, kind, free if scores is None else int(scores.masks[candidate]))
+    room = view.room(row)
+    free = room.idle
+    found = placement.plan(demand.shape, kind, room if scores is None else scores.room(view, row))
     node: JsonObject = {"node": name, "fits": True, "score": None, "free": free.bit_count(), "total": kind.size}
     if scores is not None:
         node["score"] = int(scores.score[candidate])
@@ -172,6 +174,8 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     if kind.lacks_peer_access(free):
         node["keptApart"] = True
     rest = free & ~found.union
+    if demand.shape.is_shared:
+        node["memory"] = _memory(demand, found, view, row, room)
     islands, cores = divmod(int(kind.islands_broken(free, found.union)), ISLAND)
     return node | {
         "gpus": _indices(view, row, found.union),
@@ -183,6 +187,15 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
         "coresBroken": cores,
         "worthLost": round(float(kind.worth[free]) - float(kind.worth[rest]), 3),
     }
+
+
+def _memory(demand: Demand, found: Plan, view: View, row: int, room: Room) -> list[JsonObject]:
+    """Return of every GPU that is shared what it offers, what was left of it, and what the pod's containers take, MiB."""
+    indices = view.gpus[row].indices
+    return [
+        {"index": indices[bit], "offeredMiB": room.offered[bit], "leftMiB": room.left[bit], "takenMiB": mib}
+        for bit, mib in sorted(demand.shares(found.masks))
+    ]
 
 
 def _indices(view: View, row: int, mask: int) -> list[int]:
@@ -256,7 +269,13 @@ def _feasible_text(decision: dict[str, Any], node: dict[str, Any]) -> str:
         speed = f", {set_word(largest)} of {gb_per_s(node['bandwidthGBps'])} GB/s over {link}"
     broken = max(node.get("islandsBroken", 0), node.get("coresBroken", 0))
     islands = f", breaks {'an NVLink island' if broken == 1 else f'{broken} NVLink islands'}" if broken and node["bandwidthGBps"] is None else ""
-    return f"{score}, {gpus_word(node['gpus'])} of {node['free']} free{speed}{islands}, {_leaves(node['leaves'], node.get('whole', ()))}"
+    taken = gpus_word(node["gpus"]) + (f" of {node['free']} free" if "memory" not in node else _memory_text(node["memory"]))
+    return f"{score}, {taken}{speed}{islands}, {_leaves(node['leaves'], node.get('whole', ()))}"
+
+
+def _memory_text(memory: Sequence[JsonObject]) -> str:
+    """Say how much of which GPU the pod takes, and of how much."""
+    return " (" + ", ".join(f"{gib(gpu['takenMiB'])} of {gib(gpu['leftMiB'])} GiB left of {gpu['index']}" for gpu in memory) + ")"
 
 
 def _leaves(rest: Sequence[int], whole: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from topology.capacity import MIB_PER_GIB
 from topology.links import Distance
 
 
@@ -27,11 +28,13 @@ class Refusal(IntEnum):
     MODEL = 7
     NIC = 8
     TOO_SMALL = 9
-    NOT_ENOUGH_FREE = 10
-    NUMA = 11
-    DISTANCE = 12
-    BANDWIDTH = 13
-    SPLIT = 14
+    GPU_TOO_SMALL = 10
+    NOT_ENOUGH_FREE = 11
+    NOT_ENOUGH_MEMORY = 12
+    NUMA = 13
+    DISTANCE = 14
+    BANDWIDTH = 15
+    SPLIT = 16
 
     @property
     def is_closure(self) -> bool:
@@ -51,7 +54,7 @@ CLOSURE_SENTENCES: dict[Refusal, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the pod asks, as far as sentences tell it. ``largest`` is the biggest container's share of ``gpus``."""
+    """What the pod asks, as far as sentences tell it. ``largest`` is the biggest container's set; ``share`` the largest share: MiB of each, and of how many GPUs."""
 
     gpus: int
     largest: int
@@ -61,6 +64,12 @@ class Asked:
     model: str | None
     one_numa: bool = False
     nic_ceiling: Distance | None = None
+    share: tuple[int, int] | None = None
+
+    @property
+    def healthy(self) -> int:
+        """How many GPUs a node needs at least."""
+        return max(self.gpus, self.largest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,11 @@ class NodeNumbers:
     best_link: str | None = None
     kept_apart: bool = False  # some of the free ones are nearer than they may be used: the driver allows no peer access
     together: int = 0  # the most of the free ones that are on one NUMA node
+    most_offered_mib: int = 0  # of one of the eligible GPUs
+    most_left_mib: int = 0  # of one of them, now
+    large_enough: int = 0  # how many of them have the largest share left now
+    model: str | None = None  # of the GPU that offers the most
+    memory_mib: int | None = None  # its size as the driver tells it
     detail: str = ""  # what closed the node, by name
 
 
@@ -86,7 +100,7 @@ def full_sentence(refusal: Refusal, asked: Asked, numbers: NodeNumbers) -> str:
     """Return the sentence for people looking at this node."""
     if refusal.is_closure:
         return f"{CLOSURE_SENTENCES[refusal]}: {numbers.detail}" if numbers.detail else CLOSURE_SENTENCES[refusal]
-    if refusal in (Refusal.MODEL, Refusal.NIC, Refusal.TOO_SMALL):
+    if refusal in (Refusal.MODEL, Refusal.NIC, Refusal.TOO_SMALL, Refusal.GPU_TOO_SMALL):
         return _SENTENCES[refusal](asked, numbers)
     free = f"{numbers.free} of {numbers.total} GPUs free"
     if _kind_of_gpu(asked):
@@ -140,19 +154,56 @@ def _digits(asked: Asked, numbers: NodeNumbers) -> Callable[[float], str]:
 
 
 def _model(asked: Asked, _: NodeNumbers) -> str:
-    return f"fewer than {asked.gpus} GPUs of the node match gpu-model {asked.model}"
+    return f"fewer than {asked.healthy} GPUs of the node match gpu-model {asked.model}"
 
 
 def _nic(asked: Asked, _: NodeNumbers) -> str:
-    return f"fewer than {asked.gpus} GPUs of the node{_of_model(asked)} have a NIC within nic-distance {_nic_ceiling(asked)}"
+    return f"fewer than {asked.healthy} GPUs of the node{_of_model(asked)} have a NIC within nic-distance {_nic_ceiling(asked)}"
 
 
 def _too_small(asked: Asked, _: NodeNumbers) -> str:
-    return f"the node has fewer than {asked.gpus} healthy GPUs{_kind_of_gpu(asked)}"
+    return f"the node has fewer than {asked.healthy} healthy GPUs{_kind_of_gpu(asked)}"
 
 
 def _not_enough_free(asked: Asked, _: NodeNumbers) -> str:
     return f"fewer than {asked.gpus} GPUs{_kind_of_gpu(asked)} are free"
+
+
+def gib(mib: int) -> str:
+    """Write an amount of GPU memory in GiB.
+
+    >>> gib(20480), gib(3414)
+    ('20', '3.33')
+    """
+    return f"{mib / MIB_PER_GIB:.2f}".rstrip("0").rstrip(".")
+
+
+def _share(asked: Asked) -> tuple[int, int]:
+    return asked.share or (0, 0)
+
+
+def _gpu_too_small(asked: Asked, numbers: NodeNumbers) -> str:
+    mib, gpus = _share(asked)
+    if not numbers.most_offered_mib:
+        return f"the GPUs of the node{_kind_of_gpu(asked)} have no memory to share, or tell nothing of their size"
+    wanted = f"{gib(mib)} GiB of one GPU asked" if gpus == 1 else f"{gib(mib)} GiB of each of {gpus} GPUs asked"
+    if numbers.most_offered_mib >= mib:
+        return f"{wanted}, fewer than {gpus} GPUs of the node are so large"
+    size = "" if numbers.memory_mib is None else f" of its {numbers.memory_mib} MiB"
+    return f"{wanted}, the largest of the node ({numbers.model or 'of unknown model'}) gives {gib(numbers.most_offered_mib)} GiB{size}"
+
+
+def _not_enough_memory(asked: Asked, _: NodeNumbers) -> str:
+    mib, gpus = _share(asked)
+    which = f"fewer than {gpus} GPUs{_kind_of_gpu(asked)} have" if gpus > 1 else f"none of the GPUs{_kind_of_gpu(asked)} has"
+    return f"{which} {gib(mib)} GiB left"
+
+
+def _not_enough_memory_of_node(free: str, asked: Asked, numbers: NodeNumbers) -> str:
+    mib, gpus = _share(asked)
+    if gpus == 1:
+        return f"{free}, at most {gib(numbers.most_left_mib)} GiB left on one GPU, {gib(mib)} asked"
+    return f"{free}, {numbers.large_enough} GPUs with {gib(mib)} GiB left, {gpus} asked"
 
 
 def _of_model(asked: Asked) -> str:
@@ -199,7 +250,9 @@ _SENTENCES: dict[Refusal, Callable[[Asked, NodeNumbers], str]] = {
     Refusal.MODEL: _model,
     Refusal.NIC: _nic,
     Refusal.TOO_SMALL: _too_small,
+    Refusal.GPU_TOO_SMALL: _gpu_too_small,
     Refusal.NOT_ENOUGH_FREE: _not_enough_free,
+    Refusal.NOT_ENOUGH_MEMORY: _not_enough_memory,
     Refusal.NUMA: _numa,
     Refusal.DISTANCE: _distance,
     Refusal.BANDWIDTH: _bandwidth,
@@ -207,6 +260,7 @@ _SENTENCES: dict[Refusal, Callable[[Asked, NodeNumbers], str]] = {
 }
 _FULL: dict[Refusal, Callable[[str, Asked, NodeNumbers], str]] = {
     Refusal.NOT_ENOUGH_FREE: lambda free, asked, _: f"{free}, {asked.gpus} asked",
+    Refusal.NOT_ENOUGH_MEMORY: _not_enough_memory_of_node,
     Refusal.NUMA: _numa_of_node,
     Refusal.DISTANCE: lambda free, asked, n: f"{free}, {_best(asked, n)}, but none within max-distance {asked.ceiling.name}",
     Refusal.BANDWIDTH: _bandwidth_of_node,

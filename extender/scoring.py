@@ -5,16 +5,16 @@ Exactly one node gets 10, because kube-scheduler breaks ties at random and rando
 Loss is counted in bandwidth for pods that care, in worth of the remainder for the others, and at least `ISLAND` for breaking an island. One ladder, one place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.cluster import View
+from extender.cluster import Room, View
 from extender.demand import Shape
-from extender.placement import IMPOSSIBLE, Placement
+from extender.placement import IMPOSSIBLE, Placement, Prospects, RoomProspects, Rooms
 from extender.settings import Policy
 
 TOP: Final = 10
@@ -28,22 +28,25 @@ EQUAL: Final = 0.99  # bandwidths within 1 percent are equal, as in the choice o
 class Scores:
     """One entry a candidate, in the order given; ``top`` and ``runner_up`` are positions in it, None where there is no such candidate.
 
-    ``loss`` is the loss against the top in 0..1; ``masks`` are the GPUs that were counted on, which leave no set where other pods' tentative holds took
-    too many: the score is 0 then.
+    ``loss`` is the loss against the top in 0..1; ``beside`` is, by row, what was counted on of nodes where other pods hold something tentatively, which leaves no
+    set where they took too much: the score is 0 then.
     """
 
     score: NDArray[np.int8]
     loss: NDArray[np.float64]
-    masks: NDArray[np.int64]
+    beside: Mapping[int, Room]
     top: int | None
     runner_up: int | None
+
+    def room(self, view: View, row: int) -> Room:
+        """Return what was counted on of a node."""
+        return self.beside.get(row) or view.room(row)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """What decides, one entry a candidate: free bits, GB/s, worth that the node loses, islands that are broken, GPUs left free afterwards."""
+    """What decides, one entry a candidate: GB/s, worth that the node loses, islands that are broken, GPUs (of shares: MiB) left."""
 
-    masks: NDArray[np.int64]
     bandwidth: NDArray[np.float64]
     worth_lost: NDArray[np.float64]
     broken: NDArray[np.float64]
@@ -54,36 +57,49 @@ class _Candidates:
         return self.bandwidth > IMPOSSIBLE
 
 
-def score(shape: Shape, policy: Policy, view: View, rows: NDArray[np.int64], held: dict[int, int], placement: Placement) -> Scores:
-    """Score the feasible nodes of ``rows``; ``held`` maps a row to bits that other scored pods will most likely take."""
-    candidates = _look(shape, view, rows, held, placement)
-    if not candidates.possible.any():
-        candidates = _look(shape, view, rows, {}, placement)
+def score(shape: Shape, policy: Policy, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room], placement: Placement) -> Scores:
+    """Score the feasible nodes of ``rows``; ``beside`` maps a row to what it has to give once other scored pods have what they will most likely take."""
+    candidates = _look(shape, view, rows, beside, placement)
+    if beside and not candidates.possible.any():
+        beside = {}
+        candidates = _look(shape, view, rows, beside, placement)
     order = _order(shape, policy, candidates, lambda position: view.names[rows[position]])
     if not order:
-        return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), candidates.masks, None, None)
+        return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), beside, None, None)
     loss = _loss(shape, candidates, order[0])
     scores = _ladder(loss)
     scores[~candidates.possible] = 0
     scores[order[0]] = TOP
-    return Scores(scores, loss, candidates.masks, order[0], order[1] if len(order) > 1 else None)
+    return Scores(scores, loss, beside, order[0], order[1] if len(order) > 1 else None)
 
 
-def _look(shape: Shape, view: View, rows: NDArray[np.int64], held: dict[int, int], placement: Placement) -> _Candidates:
-    """Look the candidates up, class by class, with the bits of ``held`` taken away."""
-    masks = view.free[rows].astype(np.int64)
-    if held:
-        masks &= ~np.fromiter((held.get(row, 0) for row in rows.tolist()), np.int64, len(rows))
-    candidates = _Candidates(masks, *(np.empty(len(rows)) for _ in range(4)))
+def _look(shape: Shape, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room], placement: Placement) -> _Candidates:
+    """Look the candidates up, class by class."""
+    rooms = _rooms(view, rows, beside)
+    candidates = _Candidates(*(np.empty(len(rows)) for _ in range(4)))
     classes = view.class_index[rows]
     for number in np.unique(classes).tolist():
         at = np.nonzero(classes == number)[0]
-        prospects = placement.prospects(shape, view.classes[number], masks[at])
-        candidates.bandwidth[at] = prospects.bandwidth[masks[at]]
-        candidates.worth_lost[at] = prospects.worth_lost[masks[at]]
-        candidates.broken[at] = prospects.broken[masks[at]]
-        candidates.left[at] = prospects.left[masks[at]]
+        found: Prospects | RoomProspects
+        if shape.is_shared:
+            found, where = placement.room_prospects(shape, view.classes[number], rooms.take(at)), np.arange(len(at))
+        else:
+            found, where = placement.prospects(shape, view.classes[number], rooms.idle[at]), rooms.idle[at]
+        candidates.bandwidth[at] = found.bandwidth[where]
+        candidates.worth_lost[at] = found.worth_lost[where]
+        candidates.broken[at] = found.broken[where]
+        candidates.left[at] = found.left[where]
     return candidates
+
+
+def _rooms(view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Rooms:
+    """Return what those nodes have to give."""
+    rooms = Rooms(view.free[rows].astype(np.int64), view.left[rows], view.offered[rows])
+    if beside:
+        for position in np.nonzero(np.isin(rows, list(beside)))[0].tolist():
+            room = beside[int(rows[position])]
+            rooms.idle[position], rooms.left[position] = room.idle, room.left
+    return rooms
 
 
 def _order(shape: Shape, policy: Policy, candidates: _Candidates, name_of: Callable[[int], str]) -> list[int]:

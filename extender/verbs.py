@@ -12,7 +12,7 @@ only a body that is no call at all raises (CallError, which `app` turns into 400
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from cachetools import LRUCache
@@ -37,6 +37,7 @@ from topology.api import annotations
 from topology.errors import DemandError
 
 NO_SCORE = 0
+_OF_CLASS: Final = (Refusal.BANDWIDTH, Refusal.GPU_TOO_SMALL)  # whose sentences tell of the node's hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ class Verbs:
         sentences: dict[tuple[int, int, int], str] = {}
         answer: dict[str, str] = {}
         for position, row, number in zip(refused.tolist(), rows[refused].tolist(), code[refused].tolist(), strict=True):
-            same = (number, int(view.class_index[row]), int(view.free[row])) if number == Refusal.BANDWIDTH else (number, 0, 0)
+            kind, free = int(view.class_index[row]), int(view.free[row])
+            same = (number, kind if number in _OF_CLASS else 0, free if number == Refusal.BANDWIDTH else 0)
             if same not in sentences:
                 sentences[same] = wire_sentence(Refusal(number), demand.asked, self.placement.numbers(demand.shape, view, row))
             answer[names[position]] = sentences[same]
@@ -185,14 +187,13 @@ class Verbs:
 
     def _score(self, demand: Demand, view: View, rows: NDArray[Any], who: _Identity) -> Scores:
         """Score feasible rows and hold the winner's set until its bind."""
-        held = view.held_by_others(who.uid)
-        scores = score(demand.shape, demand.policy, view, rows.astype(np.int64), held, self.placement)
+        scores = score(demand.shape, demand.policy, view, rows.astype(np.int64), view.rooms_beside(who.uid), self.placement)
         if scores.top is not None and who.uid:
             row = int(rows[scores.top])
-            best = self.placement.plan(demand.shape, view.classes[view.class_index[row]], int(scores.masks[scores.top]))
+            best = self.placement.plan(demand.shape, view.classes[view.class_index[row]], scores.room(view, row))
             assert best is not None
             self._scored[who.uid] = best.bandwidth
-            self.cluster.hold(who.uid, row, best.union, self._settings.tentative_hold_s)
+            self.cluster.hold(who.uid, row, best.union, self._settings.tentative_hold_s, demand.shares(best.masks))
         return scores
 
     def _keep_scores(self, decision: Decision, scores: Scores) -> None:

@@ -52,6 +52,17 @@ class PodBuilder:
         sidecar = {**_container(container, count), "restartPolicy": "Always"}
         return replace(self, init_containers=(*self.init_containers, sidecar))
 
+    def shared(self, gib: int | str, container: str = "main") -> "PodBuilder":
+        """Ask for GiB of GPU memory."""
+        return self.gpus(gib, container, "linkwise.dev/gpu-memory")
+
+    def init_shared(self, gib: int, container: str = "init") -> "PodBuilder":
+        return replace(self, init_containers=(*self.init_containers, _container(container, gib, "linkwise.dev/gpu-memory")))
+
+    def sidecar_shared(self, gib: int, container: str = "sidecar") -> "PodBuilder":
+        sidecar = {**_container(container, gib, "linkwise.dev/gpu-memory"), "restartPolicy": "Always"}
+        return replace(self, init_containers=(*self.init_containers, sidecar))
+
     def plain(self, container: str = "helper") -> "PodBuilder":
         return replace(self, containers=(*self.containers, {"name": container}))
 

@@ -22,7 +22,7 @@ _containers = st.fixed_dictionaries(
     },
 )
 _container_lists = st.lists(_containers, max_size=3) | json_values
-_our_keys = st.sampled_from([*keys.SUPPORTED, *keys.PLANNED, *keys.WRITTEN, keys.PREFIX, keys.PREFIX + "x"])
+_our_keys = st.sampled_from([*keys.SUPPORTED, *keys.WRITTEN, keys.PREFIX, keys.PREFIX + "x"])
 _metadata = st.fixed_dictionaries(
     {},
     optional={

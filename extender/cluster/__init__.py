@@ -3,9 +3,10 @@
 Only the ledger mutates; `Cluster` is the door through which objects of the API (or of a snapshot) and promises come in.
 """
 
+from extender.cluster.charges import Charges, charges
 from extender.cluster.columns import NodeGpus
 from extender.cluster.ledger import Entry, EntryState
 from extender.cluster.state import Cluster
-from extender.cluster.view import TentativeHold, View
+from extender.cluster.view import Room, TentativeHold, View
 
-__all__ = ["Cluster", "Entry", "EntryState", "NodeGpus", "TentativeHold", "View"]
+__all__ = ["Charges", "Cluster", "Entry", "EntryState", "NodeGpus", "Room", "TentativeHold", "View", "charges"]

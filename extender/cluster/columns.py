@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.reasons import Refusal
+from topology.capacity import MOST_GPUS, offered_mib
 from topology.inventory import Inventory
-from topology.topology_class import TopologyClass
+from topology.topology_class import TopologyClass, union
 
 NO_CLASS = -1
 _FIRST_CAPACITY = 64
@@ -20,22 +21,24 @@ _FIRST_CAPACITY = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``."""
+    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``; ``offered_mib`` is what each gives away in shares."""
 
     uuids: tuple[str, ...]
     indices: tuple[int, ...]
     memory_mib: tuple[int | None, ...]
     bit_of: Mapping[str, int]
+    offered_mib: tuple[int, ...] = ()
 
     @staticmethod
-    def of(inventory: Inventory) -> "NodeGpus":
-        """Take identity and size from an inventory in published order."""
+    def of(inventory: Inventory, reserve_mib: int = 0) -> "NodeGpus":
+        """Take identity and size from an inventory in published order; ``reserve_mib`` of each GPU is not given away in shares."""
         uuids = tuple(gpu.uuid or "" for gpu in inventory.gpus)
         return NodeGpus(
             uuids,
             tuple(gpu.index if gpu.index is not None else bit for bit, gpu in enumerate(inventory.gpus)),
             tuple(gpu.memory_mib for gpu in inventory.gpus),
             {uuid: bit for bit, uuid in enumerate(uuids)},
+            tuple(offered_mib(gpu.memory_mib, reserve_mib) for gpu in inventory.gpus),
         )
 
     def mask_of(self, uuids: Iterable[str]) -> int:
@@ -51,6 +54,19 @@ class NodeGpus:
 NO_GPUS = NodeGpus((), (), (), {})
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What pods hold on one node: the bits of whole GPUs, and MiB in shares by bit."""
+
+    whole: int
+    shares: Mapping[int, int]
+
+    @property
+    def bits(self) -> int:
+        """Every GPU of which anything is held."""
+        return union((self.whole, *(1 << bit for bit in self.shares)))
+
+
 @dataclass(slots=True)
 class Columns:
     """The arrays; ``count`` rows of them are in use. Rows are never moved: a node that is gone keeps its row, closed."""
@@ -64,7 +80,13 @@ class Columns:
     classes: list[TopologyClass] = field(default_factory=list)
     class_index: NDArray[np.int32] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, NO_CLASS, np.int32))  # (capacity,)
     usable: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.uint32))  # (capacity,) bits of healthy GPUs
-    held: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.uint32))  # (capacity,) bits that some pod holds
+    held: NDArray[np.uint32] = field(
+        default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.uint32)
+    )  # (capacity,) bits that some pod holds, whole or in part
+    offered: NDArray[np.int32] = field(default_factory=lambda: np.zeros((_FIRST_CAPACITY, MOST_GPUS), np.int32))  # (capacity, 16) MiB
+    left: NDArray[np.int32] = field(
+        default_factory=lambda: np.zeros((_FIRST_CAPACITY, MOST_GPUS), np.int32)
+    )  # (capacity, 16) MiB that shares may take
     closed: NDArray[np.int8] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int8))  # (capacity,) Refusal, FITS where open
     row_generation: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int64))  # (capacity,)
     _class_of_key: dict[str, int] = field(default_factory=dict)
@@ -99,9 +121,17 @@ class Columns:
         return self.gpus, self.closed_by
 
     def set_gpus(self, row: int, gpus: NodeGpus) -> None:
-        """Replace the identities of a node's GPUs."""
+        """Replace the identities and sizes of a node's GPUs."""
         self._own_lists()
         self.gpus[row] = gpus
+        self.offered[row] = gpus.offered_mib + (0,) * (MOST_GPUS - len(gpus.offered_mib))
+
+    def left_of(self, row: int, taken: "Taken") -> tuple[int, ...]:
+        """Return MiB that shares may still take of each GPU of a node where that much is taken; 0 of one that is held whole or not usable."""
+        usable = int(self.usable[row]) & ~taken.whole
+        return tuple(
+            max(0, offered - taken.shares.get(bit, 0)) if usable >> bit & 1 else 0 for bit, offered in enumerate(self.gpus[row].offered_mib)
+        ) + (0,) * (MOST_GPUS - len(self.gpus[row].offered_mib))
 
     def set_closed(self, row: int, refusal: Refusal, detail: str) -> None:
         """Close a node with a reason and what is behind it, or open it (FITS)."""
@@ -130,8 +160,8 @@ class Columns:
             self._lists_shared = False
 
     def _double(self) -> None:
-        for name, empty in (("class_index", NO_CLASS), ("usable", 0), ("held", 0), ("closed", 0), ("row_generation", 0)):
+        for name, empty in (("class_index", NO_CLASS), ("usable", 0), ("held", 0), ("offered", 0), ("left", 0), ("closed", 0), ("row_generation", 0)):
             old = getattr(self, name)
-            grown = np.full(2 * len(old), empty, old.dtype)
+            grown = np.full((2 * len(old), *old.shape[1:]), empty, old.dtype)
             grown[: len(old)] = old
             setattr(self, name, grown)

@@ -1,15 +1,16 @@
 """Who holds which GPU: every promise and every allocation, keyed by pod UID. The only place where holding changes.
 
 `binding` promises and then confirms or forgets; `state` enters what bound pods carry and releases what ended. Every do has its undo beside it, and
-every change ends in the same `_settle`, which recomputes the node's `held` mask from the entries: the columns cannot drift from the ledger.
+every change ends in the same `settle`, which recomputes what is held and left of the node's GPUs from the entries: the columns cannot drift from the ledger.
 GPUs are named by UUID here, never by position: indices and order may change at a reboot.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from extender.cluster.columns import Columns
+from extender.cluster.columns import Columns, NodeGpus, Taken
 from topology.errors import InternalError
 
 
@@ -23,7 +24,7 @@ class EntryState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One pod's GPUs on one node."""
+    """One pod's GPUs on one node: ``uuids`` are all of them, ``shares`` MiB of those that it holds in part; the others are its own."""
 
     uid: str
     namespace: str
@@ -32,6 +33,7 @@ class Entry:
     uuids: frozenset[str]
     state: EntryState
     allocation: str = ""  # the annotation's value; empty for observed holders
+    shares: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def pod(self) -> str:
@@ -57,9 +59,12 @@ class Ledger:
         if entry.uid in self._entries:
             raise InternalError(f"pod {entry.pod} is promised twice")
         row = self._columns.row(entry.node)
-        wanted = self._columns.gpus[row].mask_of(entry.uuids)
-        if wanted.bit_count() != len(entry.uuids) or wanted & int(self._columns.held[row]):
+        gpus = self._columns.gpus[row]
+        whole = gpus.mask_of(entry.uuids - entry.shares.keys())
+        if gpus.mask_of(entry.uuids).bit_count() != len(entry.uuids) or whole & int(self._columns.held[row]):
             raise InternalError(f"pod {entry.pod} is promised GPUs of {entry.node} that are held or unknown")
+        if any(self._columns.left[row, gpus.bit_of[uuid]] < mib for uuid, mib in entry.shares.items()):
+            raise InternalError(f"pod {entry.pod} is promised more memory of a GPU of {entry.node} than is left")
         self._put(replace(entry, state=EntryState.PROMISED))
 
     def confirm(self, uid: str) -> None:
@@ -93,15 +98,14 @@ class Ledger:
         return entry
 
     def settle(self, node: str) -> None:
-        """Recompute the node's held mask from its entries: after they changed, or after the node's GPUs did."""
-        row = self._columns.row(node)
-        gpus = self._columns.gpus[row]
-        held = 0
-        for entry in self._on_node.get(node, {}).values():
-            held |= gpus.mask_of(entry.uuids)
-        if held != int(self._columns.held[row]):
-            self._columns.held[row] = held
-            self._columns.touch(row)
+        """Recompute what is held and left of the node's GPUs from its entries: after they changed, or after the node's GPUs did."""
+        columns, row = self._columns, self._columns.row(node)
+        taken = self.taken(node)
+        left = columns.left_of(row, taken)
+        if taken.bits != int(columns.held[row]) or (columns.left[row] != left).any():
+            columns.held[row] = taken.bits
+            columns.left[row] = left
+            columns.touch(row)
 
     # --- reading ---
 
@@ -112,6 +116,17 @@ class Ledger:
     def on_node(self, node: str) -> tuple[Entry, ...]:
         """Return the entries of that node, in the order in which they came."""
         return tuple(self._on_node.get(node, {}).values())
+
+    def taken(self, node: str, without: AbstractSet[str] = frozenset()) -> Taken:
+        """Return what the pods on the node hold, but for those named."""
+        gpus = self._columns.gpus[self._columns.row(node)]
+        whole, shares = 0, dict[int, int]()
+        for entry in self._on_node.get(node, {}).values():
+            if entry.uid not in without:
+                whole |= gpus.mask_of(entry.uuids - entry.shares.keys()) if entry.shares else gpus.mask_of(entry.uuids)
+                for bit, mib in _shares_by_bit(entry, gpus):
+                    shares[bit] = shares.get(bit, 0) + mib
+        return Taken(whole, shares)
 
     def __iter__(self) -> Iterator[Entry]:
         """All entries, over a copy."""
@@ -124,3 +139,9 @@ class Ledger:
         self._entries[entry.uid] = entry
         self._on_node.setdefault(entry.node, {})[entry.uid] = entry
         self.settle(entry.node)
+
+
+def _shares_by_bit(entry: Entry, gpus: NodeGpus) -> Iterator[tuple[int, int]]:
+    for uuid, mib in entry.shares.items():
+        if uuid in gpus.bit_of:
+            yield gpus.bit_of[uuid], mib

@@ -6,6 +6,7 @@ alone. Nodes whose agent does not ask kubelet (``holdersObserved`` false) have n
 """
 
 from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -77,7 +78,7 @@ class ObservedHolders:
         entry = self._ledger.get(uid)
         if entry is None or topology is None or not topology.status.holders_observed:
             return False
-        self._ledger.enter(Entry(uid, entry.namespace, entry.name, entry.node, entry.uuids, EntryState.OBSERVED))
+        self._ledger.enter(replace(entry, state=EntryState.OBSERVED, allocation=""))
         times = [_aware(time) for time in (topology.status.observed_at, deleted) if time is not None]
         self._ghosts.setdefault(entry.node, {})[uid] = max(times, default=_LONG_AGO)
         return True

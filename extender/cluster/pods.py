@@ -5,13 +5,15 @@ uses GPUs, is what counts, however odd the rest of it looks.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from extender.containers import ContainerKind, container_kinds, gpu_containers
 from extender.demand import read_demand
 from extender.handoff import native
 from topology.api import Allocation, annotations
+from topology.capacity import MIB_PER_GIB
 from topology.errors import AllocationError, DemandError
 
 
@@ -28,6 +30,7 @@ class BoundPod:
     allocation: Allocation | None
     problem: str = ""
     created: datetime | None = None
+    kinds: Mapping[str, ContainerKind] = field(default_factory=dict)  # its containers in the order in which they start
 
     @property
     def set_sizes(self) -> tuple[int, ...]:
@@ -54,12 +57,13 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
             problem = str(error)
     gpus = _gpus(raw, resource)
     if allocation is not None:
-        problem = _contradiction(allocation, node, gpus)
+        problem = _contradiction(allocation, node, gpus) or _short_of_memory(allocation, raw, resource)
         allocation = None if problem else allocation
     if raw_annotation is None and gpus == 0:
         return None
     namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name", uid))
-    return BoundPod(uid, namespace, name, node, gpus, annotation, allocation, problem, _time(metadata.get("creationTimestamp")))
+    kinds = container_kinds(raw)
+    return BoundPod(uid, namespace, name, node, gpus, annotation, allocation, problem, _time(metadata.get("creationTimestamp")), kinds)
 
 
 def _contradiction(allocation: Allocation, node: str, gpus: int) -> str:
@@ -68,6 +72,19 @@ def _contradiction(allocation: Allocation, node: str, gpus: int) -> str:
         return f"linkwise.dev/allocation names node {allocation.node}, but the pod is on {node}"
     if len(allocation.uuids()) < gpus:
         return f"linkwise.dev/allocation names {len(allocation.uuids())} of the {gpus} GPUs that the pod uses"
+    return ""
+
+
+def _short_of_memory(allocation: Allocation, raw: Mapping[str, Any], resource: str) -> str:
+    """Return which container's shares are smaller than what it asks for: kubelet gives it what it asks."""
+    try:
+        asked = [container for container in gpu_containers(raw, resource) if container.gib]
+    except DemandError:
+        return ""
+    for container in asked:
+        given = sum(gpu.memory_mib or 0 for gpu in allocation.containers.get(container.name, ()))
+        if given < container.gib * MIB_PER_GIB:
+            return f"linkwise.dev/allocation gives container {container.name} {given} MiB of the {container.gib} GiB that it uses"
     return ""
 
 
@@ -95,8 +112,8 @@ def _is_gpu(name: object, resource: str) -> bool:
 
 def _amounts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     spec = _mapping(raw.get("spec"))
-    for field in ("initContainers", "containers"):
-        containers = spec.get(field)
+    for key in ("initContainers", "containers"):
+        containers = spec.get(key)
         for container in containers if isinstance(containers, list) else ():
             resources = _mapping(_mapping(container).get("resources"))
             yield from (_mapping(resources.get(kind)) for kind in ("requests", "limits"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from extender.cluster.charges import Charges, charges
 from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.observed import ObservedHolders
@@ -36,12 +37,22 @@ class _Closure:
 class Cluster:
     """The state of all GPU nodes; lives on one event loop, so it needs no locks."""
 
-    def __init__(self, whole_gpu_resource: str, clock: Callable[[], float], *, needs_observation: bool = False, depth: Depth = Depth.SOON) -> None:
+    def __init__(
+        self,
+        whole_gpu_resource: str,
+        clock: Callable[[], float],
+        *,
+        needs_observation: bool = False,
+        depth: Depth = Depth.SOON,
+        reserve_mib: int = 0,
+    ) -> None:
         """``needs_observation``: a node takes no pods before its agent has said in what state its GPUs are.
 
-        ``depth``: how far a new class of nodes is worked out before its nodes open; further is the business of whoever calls `deepen`.
+        ``depth``: how far a new class of nodes is worked out before its nodes open; further is the business of whoever calls `deepen`. ``reserve_mib``: of
+        each GPU's memory, what is not given away in shares.
         """
         self.depth = depth
+        self._reserve_mib = reserve_mib
         self._shallow: dict[str, TopologyClass] = {}
         self._resource = whole_gpu_resource
         self._needs_observation = needs_observation
@@ -97,7 +108,7 @@ class Cluster:
         if kind.next_depth is not None:
             self._shallow[kind.key] = kind
         columns.class_index[row] = columns.class_number(kind)
-        self._set_gpus(row, NodeGpus.of(inventory))
+        self._set_gpus(row, NodeGpus.of(inventory, self._reserve_mib))
         unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
         # A GPU that is cut into MIG instances is nobody's whole GPU.
         sliced = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.spec.gpus if (gpu.mig_mode or "").lower() == "enabled")
@@ -149,7 +160,9 @@ class Cluster:
         for uid, hold in self._holds.items() if gpus.uuids != before.uuids else ():
             if hold.row == row:
                 held = (uuid for bit, uuid in enumerate(before.uuids) if hold.mask >> bit & 1)
-                self._holds[uid] = replace(hold, mask=gpus.mask_of(held))
+                shares = ((before.uuids[bit], mib) for bit, mib in hold.shares)
+                here = tuple((gpus.bit_of[uuid], mib) for uuid, mib in shares if uuid in gpus.bit_of)
+                self._holds[uid] = replace(hold, mask=gpus.mask_of(held), shares=here)
         self._columns.set_gpus(row, gpus)
 
     # --- pods -------------------------------------------------------------------------------------------------------
@@ -215,7 +228,7 @@ class Cluster:
     def _count_pod(self, pod: BoundPod) -> None:
         """Enter what a bound pod holds, or close its node where that cannot be told."""
         if pod.allocation is not None:
-            self._enter(pod, pod.allocation.uuids(), EntryState.CONFIRMED)
+            self._enter(pod, charges(pod.allocation, pod.kinds), EntryState.CONFIRMED)
         elif pod.problem:
             self.ledger.forget(pod.uid)  # not the binding that was promised: this one is told by closing its node
             self._close(pod.node, pod.uid, Refusal.ALLOCATION_UNREADABLE, f"pod {pod.namespace}/{pod.name}: {pod.problem}")
@@ -226,17 +239,17 @@ class Cluster:
         """Enter a pod that came around Linkwise as its node's agent observed it; until then close the node."""
         observed = self._observed.of(pod, self._topologies.get(pod.node))
         if len(observed) >= pod.gpus:
-            self._enter(pod, observed, EntryState.OBSERVED)
+            self._enter(pod, Charges(observed, {}), EntryState.OBSERVED)
         else:
             self.ledger.release(pod.uid)
             asked = f"{pod.gpus} {self._resource}" if pod.gpus else "GPUs"
             self._close(pod.node, pod.uid, Refusal.UNKNOWN_HOLDER, f"pod {pod.namespace}/{pod.name} uses {asked} and carries no allocation")
 
-    def _enter(self, pod: BoundPod, uuids: frozenset[str], state: EntryState) -> None:
-        self.ledger.enter(Entry(pod.uid, pod.namespace, pod.name, pod.node, uuids, state, pod.annotation or ""))
+    def _enter(self, pod: BoundPod, charged: Charges, state: EntryState) -> None:
+        self.ledger.enter(Entry(pod.uid, pod.namespace, pod.name, pod.node, charged.uuids, state, pod.annotation or "", charged.shares))
         row = self._columns.row(pod.node)
         gpus = self._columns.gpus[row]
-        missing = sorted(uuids - gpus.bit_of.keys()) if gpus.uuids else []
+        missing = sorted(charged.uuids - gpus.bit_of.keys()) if gpus.uuids else []
         if missing:
             self._close(pod.node, pod.uid, Refusal.GPU_MISSING, f"pod {pod.namespace}/{pod.name} holds {', '.join(missing)}")
         else:
@@ -309,10 +322,10 @@ class Cluster:
 
     # --- tentative holds --------------------------------------------------------------------------------------------
 
-    def hold(self, uid: str, row: int, mask: int, seconds: float) -> None:
-        """Count a set as taken by a scored pod until its bind arrives, `unhold`, or the time has passed."""
+    def hold(self, uid: str, row: int, mask: int, seconds: float, shares: tuple[tuple[int, int], ...] = ()) -> None:
+        """Count a set, or shares as (bit, MiB), as taken by a scored pod until its bind arrives, `unhold`, or the time has passed."""
         if self.ledger.get(uid) is None:
-            self._holds[uid] = TentativeHold(uid, row, mask, self._clock() + seconds)
+            self._holds[uid] = TentativeHold(uid, row, mask, self._clock() + seconds, shares)
             self._view = None
 
     def unhold(self, uid: str) -> TentativeHold | None:
@@ -340,14 +353,12 @@ class Cluster:
         row = view.row_of.get(node, -1)
         if not 0 <= row < view.rows:
             return view
-        held = 0
-        for entry in self.ledger.on_node(node):
-            if entry.uid not in uids:
-                held |= view.gpus[row].mask_of(entry.uuids)
-        free, closed = view.free.copy(), view.closed.copy()
-        free[row] = int(view.usable[row]) & ~held
+        taken = self.ledger.taken(node, without=uids)
+        free, left, closed = view.free.copy(), view.left.copy(), view.closed.copy()
+        free[row] = int(view.usable[row]) & ~taken.bits
+        left[row] = self._columns.left_of(row, taken)
         closed[row] = self._closure_of(node, without=uids).refusal
-        return replace(view, free=_frozen(free), closed=_frozen(closed))
+        return replace(view, free=_frozen(free), left=_frozen(left), closed=_frozen(closed))
 
     def topology_of(self, node: str) -> GPUTopology | None:
         """Return the GPUTopology of that node as it was read."""
@@ -381,6 +392,8 @@ class Cluster:
             class_index=_frozen(columns.class_index[:n].copy()),
             usable=usable,
             free=_frozen(usable & ~columns.held[:n]),
+            offered=_frozen(columns.offered[:n].copy()),
+            left=_frozen(columns.left[:n].copy()),
             closed=_frozen(columns.closed[:n].copy()),
             row_generation=_frozen(columns.row_generation[:n].copy()),
             holds=tuple(self._holds.values()),

@@ -16,12 +16,34 @@ from topology.topology_class import TopologyClass
 
 @dataclass(frozen=True, slots=True)
 class TentativeHold:
-    """The set that a scored pod will most likely take; it counts until its bind arrives or ``until`` (monotonic seconds) has passed."""
+    """What a scored pod will most likely take; it counts until its bind arrives or ``until`` (monotonic seconds) has passed.
+
+    ``mask``: every GPU of it; ``shares``: (bit, MiB) of those that it takes a part of.
+    """
 
     uid: str
     row: int
     mask: int
     until: float
+    shares: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one node has to give: bits of GPUs that nobody holds, and by bit the MiB that shares may take of each GPU, of those that it offers in all."""
+
+    idle: int
+    left: tuple[int, ...] = ()
+    offered: tuple[int, ...] = ()
+
+    def without(self, hold: TentativeHold) -> "Room":
+        """Return what would be left if a scored pod had taken its GPUs."""
+        left = list(self.left)
+        shares = dict(hold.shares)
+        for bit in range(len(left)):
+            if hold.mask >> bit & 1:
+                left[bit] = max(0, left[bit] - shares[bit]) if bit in shares else 0
+        return Room(self.idle & ~hold.mask, tuple(left), self.offered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +62,9 @@ class View:
     classes: Sequence[TopologyClass]
     class_index: NDArray[np.int32]  # (rows,) position in classes, -1 for none
     usable: NDArray[np.uint32]  # (rows,) bits of healthy GPUs
-    free: NDArray[np.uint32]  # (rows,) bits of healthy GPUs that nobody holds
+    free: NDArray[np.uint32]  # (rows,) bits of healthy GPUs that nobody holds, not even in part
+    offered: NDArray[np.int32]  # (rows, 16) MiB of each GPU that are given away in shares
+    left: NDArray[np.int32]  # (rows, 16) MiB of each that shares may still take: 0 where it is held whole or not healthy
     closed: NDArray[np.int8]  # (rows,) Refusal
     row_generation: NDArray[np.int64]  # (rows,)
     holds: tuple[TentativeHold, ...] = ()
@@ -56,10 +80,14 @@ class View:
         rows[rows >= self.rows] = -1
         return rows
 
-    def held_by_others(self, uid: str) -> dict[int, int]:
-        """Return row -> bits that other pods hold tentatively."""
-        held: dict[int, int] = {}
+    def room(self, row: int) -> Room:
+        """Return what a node has to give."""
+        return Room(int(self.free[row]), tuple(self.left[row].tolist()), tuple(self.offered[row].tolist()))
+
+    def rooms_beside(self, uid: str) -> dict[int, Room]:
+        """Return what the nodes have to give on which other pods hold something tentatively, as if those had it already."""
+        rooms: dict[int, Room] = {}
         for hold in self.holds:
             if hold.uid != uid:
-                held[hold.row] = held.get(hold.row, 0) | hold.mask
-        return held
+                rooms[hold.row] = (rooms.get(hold.row) or self.room(hold.row)).without(hold)
+        return rooms

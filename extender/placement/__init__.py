@@ -8,6 +8,7 @@ from extender.placement.fits import Fits
 from extender.placement.fragmentation import Fragmentation, fragmentation
 from extender.placement.placement import Placement
 from extender.placement.plan import Plan
-from extender.placement.prospects import IMPOSSIBLE, Prospects
+from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
+from extender.placement.shares import Preference, Rooms
 
-__all__ = ["IMPOSSIBLE", "Fits", "Fragmentation", "Placement", "Plan", "Prospects", "fragmentation"]
+__all__ = ["IMPOSSIBLE", "Fits", "Fragmentation", "Placement", "Plan", "Preference", "Prospects", "RoomProspects", "Rooms", "fragmentation"]

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.cluster import View
-from extender.demand import Shape
+from extender.cluster import Room, View
+from extender.demand import Part, Shape
 from extender.placement.plan import Plan
 from extender.reasons import Refusal
+from topology.capacity import hosts
 from topology.topology_class import TopologyClass
 
 Rows = NDArray[np.int64]
 Masks = NDArray[np.uint32]
-Planner = Callable[[Shape, TopologyClass, int], Plan | None]
+Planner = Callable[[Shape, TopologyClass, Room], Plan | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +59,68 @@ def _refusals_of_class(shape: Shape, kind: TopologyClass, view: View, rows: Rows
     wanted = np.uint32(usable_mask(shape, kind))
     free = view.free[rows] & wanted
     code = np.zeros(len(rows), np.int8)
+    if shape.is_shared:
+        code = _by_shares(shape, kind, view, rows, planner)
     enough = np.bitwise_count(free) >= shape.gpus
-    code[enough] = _by_links(shape, kind, free[enough], planner)
+    if not shape.is_shared:
+        code[enough] = _by_links(shape, kind, free[enough], planner)
     code[~enough] = Refusal.NOT_ENOUGH_FREE
-    code[np.bitwise_count(view.usable[rows] & wanted) < shape.gpus] = Refusal.TOO_SMALL
-    if shape.nic_ceiling is not None and int(wanted).bit_count() < shape.gpus:
+    code[np.bitwise_count(view.usable[rows] & wanted) < max(shape.gpus, shape.largest)] = Refusal.TOO_SMALL
+    if shape.nic_ceiling is not None and int(wanted).bit_count() < max(shape.gpus, shape.largest):
         code[:] = Refusal.NIC
-    if shape.model is not None and _model_mask(shape, kind).bit_count() < shape.gpus:
+    if shape.model is not None and _model_mask(shape, kind).bit_count() < max(shape.gpus, shape.largest):
         code[:] = Refusal.MODEL
     return code
 
 
 def _by_links(shape: Shape, kind: TopologyClass, free: Masks, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of masks with enough GPUs: no set on one NUMA node, none near enough, none fast enough, no split over the containers."""
-    code = np.zeros(len(free), np.int8)
-    largest = shape.largest
-    if largest > 1:
-        best = kind.best_bandwidths(largest, shape.ceiling, one_numa=shape.one_numa)[free]
-        code[best < shape.floor] = Refusal.BANDWIDTH
-        code[best < 0] = Refusal.DISTANCE
-        if shape.one_numa:
-            code[kind.best_bandwidths(largest, one_numa=True)[free] < 0] = Refusal.NUMA
+    code = _by_set(shape, kind, free, shape.largest)
     if len(shape.parts) > 1:
         open_ones = np.nonzero(code == Refusal.FITS)[0]
         masks, back = np.unique(free[open_ones], return_inverse=True)
-        fits = np.fromiter((planner(shape, kind, int(mask)) is not None for mask in masks), bool, len(masks))
+        fits = np.fromiter((planner(shape, kind, Room(int(mask), ())) is not None for mask in masks), bool, len(masks))
         code[open_ones[~fits[back]]] = Refusal.SPLIT
+    return code
+
+
+def _by_set(shape: Shape, kind: TopologyClass, masks: Masks, gpus: int) -> NDArray[np.int8]:
+    """Return the Refusal of masks for one set of ``gpus``: none on one NUMA node, none near enough, none fast enough."""
+    code = np.zeros(len(masks), np.int8)
+    if gpus > 1:
+        best = kind.best_bandwidths(gpus, shape.ceiling, one_numa=shape.one_numa)[masks]
+        code[best < shape.floor] = Refusal.BANDWIDTH
+        code[best < 0] = Refusal.DISTANCE
+        if shape.one_numa:
+            code[kind.best_bandwidths(gpus, one_numa=True)[masks] < 0] = Refusal.NUMA
+    return code
+
+
+# --- shares ---------------------------------------------------------------------------------------------------------
+
+
+def _by_shares(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
+    """Return the Refusal of rows for a pod with shares: no GPU so large, not enough of them with as much left, no set of those that will do, no split."""
+    code = np.zeros(len(rows), np.int8)
+    for part in sorted(shape.parts, key=lambda part: (part.mib, part.gpus), reverse=True):
+        of_part = _by_part(shape, part, kind, view, rows)
+        code = np.where((code == 0) | ((of_part > 0) & (of_part < code)), of_part, code)
+    if len(shape.parts) > 1:
+        for at in np.nonzero(code == Refusal.FITS)[0].tolist():
+            if planner(shape, kind, view.room(rows[at])) is None:
+                code[at] = Refusal.SPLIT
+    return code.astype(np.int8)
+
+
+def _by_part(shape: Shape, part: Part, kind: TopologyClass, view: View, rows: Rows) -> NDArray[np.int8]:
+    """Return the Refusal of rows for one container of a pod with shares, as if it came alone."""
+    wanted = np.uint32(usable_mask(shape, kind))
+    masks = hosts(part.mib, view.free[rows], view.left[rows]) & wanted
+    code = _by_set(shape, kind, masks, part.gpus)
+    if part.is_share:
+        code[np.bitwise_count(masks) < part.gpus] = Refusal.NOT_ENOUGH_MEMORY
+        large = hosts(part.mib, view.usable[rows], view.offered[rows]) & wanted & view.usable[rows]
+        code[np.bitwise_count(large) < part.gpus] = Refusal.GPU_TOO_SMALL
+    else:
+        code[np.bitwise_count(masks) < part.gpus] = Refusal.NOT_ENOUGH_FREE
     return code

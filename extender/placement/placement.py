@@ -6,19 +6,22 @@ hold until demands are weighed otherwise (`reweigh`), since a class never change
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from extender.cluster import View
+from extender.cluster import Room, View
 from extender.demand import Shape
 from extender.placement.fits import Fits, refusals, usable_mask
 from extender.placement.plan import Plan, plan
-from extender.placement.prospects import Prospects
+from extender.placement.prospects import Prospects, RoomProspects
+from extender.placement.shares import BestFit, Preference, Rooms, plan_shares
 from extender.reasons import NodeNumbers, Refusal
+from topology.capacity import hosts_of_one
 from topology.links import Distance
-from topology.topology_class import TopologyClass
+from topology.topology_class import TopologyClass, members
 
 _CLASSES_KEPT = 256
 _SHAPES_KEPT = 512
@@ -31,10 +34,11 @@ class Placement:
 
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
         self.weights = weights
+        self.preference: Preference = BestFit()
         self._weighed: LRUCache[str, TopologyClass] = LRUCache(_CLASSES_KEPT)  # with the choices that they have kept
         self._fits: LRUCache[Shape, Fits] = LRUCache(_SHAPES_KEPT)
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
-        self._plans: LRUCache[tuple[str, int, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
+        self._plans: LRUCache[tuple[str, Room, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
 
     def reweigh(self, weights: Mapping[int, float]) -> None:
         """Choose by other weights from now on."""
@@ -71,12 +75,18 @@ class Placement:
         self._fits[shape] = fits
         return fits
 
-    def plan(self, shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
-        """Return the plan on those GPUs of a class, None where there is none; ``mask`` is restricted to the model and the NICs asked for here."""
-        mask &= usable_mask(shape, kind)
-        key = (kind.version, mask, shape)
+    def plan(self, shape: Shape, kind: TopologyClass, room: Room) -> Plan | None:
+        """Return the plan in what a node of a class has to give, None where there is none; it is restricted to the model and the NICs asked for here."""
+        wanted = usable_mask(shape, kind)
+        if not shape.is_shared:
+            room = Room(room.idle & wanted)  # nothing else matters: nodes with other shares have one plan
+        elif wanted != (1 << kind.size) - 1:
+            left = tuple(amount if wanted >> bit & 1 else 0 for bit, amount in enumerate(room.left))
+            room = Room(room.idle & wanted, left, room.offered)
+        key = (kind.version, room, shape)
         if key not in self._plans:
-            self._plans[key] = plan(shape, self.weighed(kind), mask)
+            weighed = self.weighed(kind)
+            self._plans[key] = plan_shares(shape, weighed, room, self.preference) if shape.is_shared else plan(shape, weighed, room.idle)
         return self._plans[key]
 
     def prospects(self, shape: Shape, kind: TopologyClass, masks: NDArray[np.int64]) -> Prospects:
@@ -88,11 +98,19 @@ class Placement:
         known.look_at(masks)
         return known
 
-    def place(self, shape: Shape, view: View, row: int, avoid: int = 0) -> Plan | None:
-        """Return the plan on one node now, None where the pod does not fit; bits of ``avoid`` are left alone."""
+    def room_prospects(self, shape: Shape, kind: TopologyClass, rooms: Rooms) -> RoomProspects:
+        """Return what a shape with shares would get in those rooms of a class."""
+        wanted = usable_mask(shape, kind)
+        if wanted != (1 << kind.size) - 1:
+            left = np.where(wanted >> np.arange(rooms.left.shape[1]) & 1, rooms.left, 0).astype(np.int32)
+            rooms = Rooms(rooms.idle & wanted, left, rooms.offered)
+        return RoomProspects.of(shape, self.weighed(kind), rooms, self.plan, self.preference)
+
+    def place(self, shape: Shape, view: View, row: int, room: Room | None = None) -> Plan | None:
+        """Return the plan on one node now, None where the pod does not fit; in ``room``, where only part of what the node has may be used."""
         if self.refusal(shape, view, row) is not Refusal.FITS:
             return None
-        return self.plan(shape, view.classes[view.class_index[row]], int(view.free[row]) & ~avoid)
+        return self.plan(shape, view.classes[view.class_index[row]], view.room(row) if room is None else room)
 
     def refusal(self, shape: Shape, view: View, row: int) -> Refusal:
         """Return the reason against one node, FITS where there is none."""
@@ -109,14 +127,36 @@ class Placement:
         free = int(view.free[row]) & wanted
         # The best that the pod would accept; where nothing is near enough, the best of all, which tells what there is.
         ceilings = dict.fromkeys((shape.ceiling, Distance.SYS)) if shape.largest > 1 else ()
-        best = next(filter(None, (kind.best_set(free, shape.largest, ceiling, one_numa=shape.one_numa) for ceiling in ceilings)), None)
+        hosting = free
+        if shape.is_shared:
+            largest = max(shape.parts, key=lambda part: part.gpus)
+            hosting = hosts_of_one(largest.mib, free, view.room(row).left) & wanted
+        best = next(filter(None, (kind.best_set(hosting, shape.largest, ceiling, one_numa=shape.one_numa) for ceiling in ceilings)), None)
         return NodeNumbers(
             total=kind.size,
             eligible=(int(view.usable[row]) & wanted).bit_count(),
             free=free.bit_count(),
             best=None if best is None else best.bandwidth,
             best_link=None if best is None else best.worst,
-            kept_apart=kind.lacks_peer_access(free),
-            together=max((free & group).bit_count() for group in kind.numa_groups()) if kind.size else 0,
+            kept_apart=kind.lacks_peer_access(hosting),
+            together=max((hosting & group).bit_count() for group in kind.numa_groups()) if kind.size else 0,
             detail=view.closed_by[row],
+            **_memory_numbers(shape, kind, view, row, wanted),
         )
+
+
+def _memory_numbers(shape: Shape, kind: TopologyClass, view: View, row: int, wanted: int) -> dict[str, Any]:
+    """Return what sentences tell of the memory of a node's GPUs, for a pod that asks for some."""
+    eligible = list(members(int(view.usable[row]) & wanted))
+    if not shape.is_shared or not eligible:
+        return {}
+    largest = max(eligible, key=lambda bit: (int(view.offered[row, bit]), -bit))
+    share = max(part.mib for part in shape.parts)
+    left = view.left[row, eligible]
+    return {
+        "most_offered_mib": int(view.offered[row, largest]),
+        "most_left_mib": int(left.max()),
+        "large_enough": int((left >= share).sum()),
+        "model": kind.models[largest],
+        "memory_mib": view.gpus[row].memory_mib[largest],
+    }

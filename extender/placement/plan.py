@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from extender.demand import ContainerKind, Part, Shape
+from extender.containers import ContainerKind
+from extender.demand import Part, Shape
 from topology.topology_class import GpuSet, TopologyClass, union
 
 # Whole plans that are compared; feasibility itself is searched to the end. Up to 8 GPUs there are 1680 at most without init containers (3 + 2 + 1: some 50 ms,
@@ -71,10 +72,11 @@ def _one_after_another(shape: Shape, kind: TopologyClass, mask: int) -> Plan | N
             chosen[number] = found.mask
             left &= ~found.mask
     masks = next(_Search(shape, kind, mask).with_init_containers(chosen), None)
-    return None if masks is None else _plan_of(kind, masks)
+    return None if masks is None else as_plan(kind, masks)
 
 
-def _plan_of(kind: TopologyClass, masks: tuple[int, ...]) -> Plan:
+def as_plan(kind: TopologyClass, masks: tuple[int, ...]) -> Plan:
+    """Return the plan of those sets, one a container."""
     largest = _largest(kind, masks)
     return Plan(masks, union(masks), float(kind.bandwidth[largest]), kind.worst_code(largest))
 
@@ -95,7 +97,7 @@ def _best_of(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
         key = _key(shape, kind, mask, masks)
         if best is None or key > best_key:
             best, best_key = masks, key
-    return None if best is None else _plan_of(kind, best)
+    return None if best is None else as_plan(kind, best)
 
 
 def _fastest_first(shape: Shape) -> bool:

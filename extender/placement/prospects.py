@@ -1,16 +1,22 @@
-"""What a demand would get, and cost, on every mask of a topology class that was ever looked at: the numbers that `extender.scoring` compares.
+"""What a demand would get, and cost: the numbers that `extender.scoring` compares.
 
-Kept by `placement` per shape and class. A cluster has few distinct masks a class, so after a short while scoring is array lookups alone.
+Whole GPUs: `Prospects`, on every mask of a topology class that was ever looked at, kept by `placement` per shape and class. A cluster has few distinct masks a class, so
+after a short while scoring is array lookups alone. Shares: `RoomProspects`, of the nodes asked about; what is left of their GPUs is rarely the same.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.cluster import Room
 from extender.demand import Shape
 from extender.placement.plan import Plan
+from extender.placement.shares import Preference, Rooms, best_gpus, is_one_share
 from topology.topology_class import TopologyClass
+
+Planner = Callable[[Shape, TopologyClass, Room], Plan | None]
 
 IMPOSSIBLE = -1.0
 
@@ -22,7 +28,7 @@ class Prospects:
     cores that were whole and are not afterwards, as `TopologyClass.whole_islands` counts them; ``left`` GPUs free afterwards.
     """
 
-    def __init__(self, shape: Shape, kind: TopologyClass, planner: Callable[[Shape, TopologyClass, int], Plan | None]) -> None:
+    def __init__(self, shape: Shape, kind: TopologyClass, planner: Planner) -> None:
         self._shape = shape
         self._kind = kind
         self._planner = planner
@@ -36,7 +42,7 @@ class Prospects:
     def look_at(self, masks: NDArray[np.int64]) -> None:
         """Fill the entries of those masks that are missing."""
         for mask in np.unique(masks[~self._seen[masks]]).tolist():
-            found = self._planner(self._shape, self._kind, mask)
+            found = self._planner(self._shape, self._kind, Room(mask))
             self._seen[mask] = True
             if found is not None:
                 rest = mask & ~found.union
@@ -44,3 +50,37 @@ class Prospects:
                 self.worth_lost[mask] = float(self._kind.worth[mask]) - float(self._kind.worth[rest])
                 self.broken[mask] = self._kind.islands_broken(mask, found.union)
                 self.left[mask] = rest.bit_count()
+
+
+@dataclass(frozen=True, slots=True)
+class RoomProspects:
+    """The same four numbers of n nodes, shape (n,), and ``union``: the bits of the GPUs that the pod would get, 0 where there is no plan.
+
+    ``left`` is MiB here, of all GPUs of the node before.
+    """
+
+    bandwidth: NDArray[np.float64]
+    worth_lost: NDArray[np.float64]
+    broken: NDArray[np.int16]
+    left: NDArray[np.int64]
+    union: NDArray[np.int64]
+
+    @staticmethod
+    def of(shape: Shape, kind: TopologyClass, rooms: Rooms, planner: Planner, preference: Preference) -> "RoomProspects":
+        """Look at those nodes of a class: all at once for one share of one GPU, one by one for anything else."""
+        if is_one_share(shape):
+            best = best_gpus(kind, rooms, shape.parts[0].mib, preference)
+            union = np.where(best < 0, 0, np.left_shift(1, np.maximum(best, 0)))
+            bandwidth = np.where(best < 0, IMPOSSIBLE, 0.0)
+        else:
+            plans = [planner(shape, kind, room) for room in rooms]
+            union = np.array([0 if found is None else found.union for found in plans], np.int64)
+            bandwidth = np.array([IMPOSSIBLE if found is None else found.bandwidth for found in plans])
+        rest = rooms.idle & ~union
+        return RoomProspects(
+            bandwidth=bandwidth,
+            worth_lost=kind.worth[rooms.idle] - kind.worth[rest],
+            broken=kind.whole_islands[rooms.idle] - kind.whole_islands[rest],
+            left=rooms.left.sum(axis=1, dtype=np.int64),
+            union=union,
+        )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.binding import Bindings, allocate
-from extender.cluster import Cluster, EntryState, NodeGpus
+from extender.cluster import Cluster, EntryState, NodeGpus, Room
 from extender.demand import Demand, read_demand
 from extender.placement import Placement
 from extender.protocol import BindCall, Binding, BindResult, BindVerdict
@@ -337,7 +337,7 @@ def test_bits_become_identities_in_the_order_in_which_the_node_shows_them_now():
     topology = sample("bridges", "a")
     kind = topology_class(topology.matrix(), topology.inventory())
     demand: Demand = read_demand(pod().gpus(2, "a").gpus(1, "b").build())
-    plan = Placement().plan(demand.shape, kind, 0b1111)
+    plan = Placement().plan(demand.shape, kind, Room(0b1111))
     assert plan is not None
     gpus = NodeGpus.of(topology.inventory())
     made: dict[str, Any] = {name: [gpu.uuid for gpu in part] for name, part in allocate("n", demand, plan, gpus).containers.items()}

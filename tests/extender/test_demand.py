@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.demand import ContainerKind, Demand, Part, Shape, read_demand
+from extender.containers import ContainerKind
+from extender.demand import Demand, Part, Shape, read_demand
 from extender.settings import Policy
 from tests.builders import PodBuilder, pod
 from tests.strategies import deep, json_objects, odd_pods
@@ -83,6 +84,8 @@ ACCEPTED = {
     "max-distance": "NVLINK, PIX, PXB, PHB, NODE or SYS",
     "nic-distance": "PIX, PXB, PHB, NODE or SYS",
     "numa": "single",
+    "gpu-count": "a whole number of GPUs from 1 to 16",
+    "gpu-cores": "percent of each GPU's compute, a whole number from 1 to 100",
     "gpu-model": "a glob over the product name, for example *H100*",
     "policy": "pack, spread or gpuallocator",
 }
@@ -150,16 +153,10 @@ def test_an_unknown_annotation_fails_the_pod_with_the_nearest_known_one(misspelt
 @given(st.text())
 def test_any_unknown_key_of_ours_is_refused_by_name(key: str):
     full = keys.PREFIX + key
-    if full not in (*keys.SUPPORTED, *keys.PLANNED, keys.ALLOCATION):
+    if full not in (*keys.SUPPORTED, keys.ALLOCATION):
         sentence = refused(pod().gpus(1).build() | {"metadata": {"annotations": {full: "x"}}})
         assert full in sentence
         assert "did you mean linkwise.dev/" in sentence
-
-
-@pytest.mark.parametrize("key", keys.PLANNED)
-def test_an_annotation_of_the_contract_that_is_not_built_yet_is_never_ignored(key: str):
-    sentence = refused(pod().gpus(2).build() | {"metadata": {"annotations": {key: "single"}}})
-    assert sentence.startswith(f"annotation {key}=single is not yet supported by this version; accepted: ")
 
 
 def test_an_allocation_that_a_user_wrote_is_no_wish():
@@ -186,7 +183,7 @@ def test_annotations_of_others_are_none_of_our_business():
 def test_a_floor_without_a_link_to_hold_to_it_is_a_contradiction(key: str, builder: PodBuilder):
     value = {"min_bandwidth": "100", "max_distance": "PIX"}[key]
     assert re.fullmatch(
-        rf"annotation linkwise.dev/{key.replace('_', '-')}={value} is set, but no container of the pod asks for 2 or more nvidia.com/gpu, "
+        rf"annotation linkwise.dev/{key.replace('_', '-')}={value} is set, but no container of the pod gets 2 or more GPUs, "
         "so there is no link to hold to it",
         refused(builder.annotated(**{key: value}).build()),
     )
@@ -203,10 +200,19 @@ def test_topology_none_with_a_floor_means_so_much_is_enough():
 
 @pytest.mark.parametrize("key", list(ACCEPTED))
 def test_annotations_on_a_pod_without_gpus_are_a_contradiction(key: str):
-    values = {"min-bandwidth": "100", "max-distance": "PIX", "nic-distance": "PIX", "numa": "single", "gpu-model": "*", "policy": "pack"}
+    values = {
+        "min-bandwidth": "100",
+        "max-distance": "PIX",
+        "nic-distance": "PIX",
+        "numa": "single",
+        "gpu-model": "*",
+        "policy": "pack",
+        "gpu-count": "2",
+        "gpu-cores": "30",
+    }
     value = values.get(key, "best")
     sentence = refused(pod().plain().annotated(**{key: value}).build())
-    assert sentence == f"annotation linkwise.dev/{key}={value} is set, but no container of the pod asks for nvidia.com/gpu"
+    assert sentence == f"annotation linkwise.dev/{key}={value} is set, but no container of the pod asks for nvidia.com/gpu or linkwise.dev/gpu-memory"
 
 
 def test_requests_that_differ_from_limits_are_a_contradiction():
@@ -214,11 +220,12 @@ def test_requests_that_differ_from_limits_are_a_contradiction():
     assert sentence == "spec.containers[0] requests 1 nvidia.com/gpu but limits it to 2; accepted: the same number in both"
 
 
-@pytest.mark.parametrize("resource", [keys.GPU_MEMORY, keys.GPUSHARE_MEMORY])
 @pytest.mark.parametrize("field", ["requests", "limits"])
-def test_shares_of_gpus_are_refused_until_they_are_built(resource: str, field: str):
-    sentence = refused(one_container(**{field: {resource: "8"}}))
-    assert sentence == f"spec.containers[0] asks for {resource}=8, which is not yet supported by this version; accepted: nvidia.com/gpu"
+def test_shares_of_gpushare_are_refused_until_they_are_built(field: str):
+    sentence = refused(one_container(**{field: {keys.GPUSHARE_MEMORY: "8"}}))
+    assert sentence == (
+        "spec.containers[0] asks for aliyun.com/gpu-mem=8, which is not yet supported by this version; accepted: nvidia.com/gpu or linkwise.dev/gpu-memory"
+    )
 
 
 # --- quantities -----------------------------------------------------------------------------------------------------

@@ -28,9 +28,20 @@ def test_every_sentence_is_golden(golden: Callable[[str, str], None]):
             near = asked.nic_ceiling is not None
             told_by_others = near if refusal.is_closure else refusal in (Refusal.NUMA, Refusal.NIC) and not near
             if (asked.model is not None or refusal is not Refusal.MODEL) and not told_by_others:
-                lines.append(f"  {whose}, wire: {wire_sentence(refusal, asked, NUMBERS)}")
-                lines.append(f"  {whose}, full: {full_sentence(refusal, asked, NUMBERS)}")
+                for what, told, numbers in _of_shares(refusal, asked):
+                    lines.append(f"  {whose}{what}, wire: {wire_sentence(refusal, told, numbers)}")
+                    lines.append(f"  {whose}{what}, full: {full_sentence(refusal, told, numbers)}")
     golden("reasons.txt", "\n".join(lines) + "\n")
+
+
+def _of_shares(refusal: Refusal, asked: Asked) -> list[tuple[str, Asked, NodeNumbers]]:
+    """The variants of a refusal that speaks of shares; any other has one."""
+    if refusal not in (Refusal.GPU_TOO_SMALL, Refusal.NOT_ENOUGH_MEMORY):
+        return [("", asked, NUMBERS)]
+    large = replace(NUMBERS, most_offered_mib=79 * 1024, most_left_mib=5000, large_enough=1, model="NVIDIA H100 80GB HBM3", memory_mib=81559)
+    one, two = replace(asked, share=(80 * 1024, 1)), replace(asked, share=(20 * 1024, 2))
+    shares = [(", one share", one, large), (", two shares", two, large)]
+    return shares if refusal is Refusal.NOT_ENOUGH_MEMORY else [*shares, (", sizes unknown", one, NUMBERS)]
 
 
 def test_the_sentence_that_makes_one_fall_in_love():

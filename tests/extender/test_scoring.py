@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster import Cluster, View
+from extender.cluster import Cluster, Room, TentativeHold, View
 from extender.demand import Shape, read_demand
 from extender.placement import Placement, Plan
 from extender.reasons import Refusal
@@ -34,10 +34,15 @@ def view_of(**nodes: tuple[str, set[int]]) -> View:
     return state.view()
 
 
+def beside(view: View, held: dict[int, int] | None) -> dict[int, Room]:
+    """What rows have to give once others have taken those bits."""
+    return {row: view.room(row).without(TentativeHold("other", row, mask, 0.0)) for row, mask in (held or {}).items() if row < view.rows}
+
+
 def scored(asked: PodBuilder | Shape, view: View, policy: Policy = Policy.PACK, held: dict[int, int] | None = None) -> dict[str, int]:
     shape = asked if isinstance(asked, Shape) else shape_of(asked)
     rows = feasible(shape, view)
-    found = score(shape, policy, view, rows, held or {}, Placement())
+    found = score(shape, policy, view, rows, beside(view, held), Placement())
     return {view.names[row]: int(points) for row, points in zip(rows, found.score, strict=True)}
 
 
@@ -47,7 +52,7 @@ def feasible(shape: Shape, view: View) -> np.ndarray:
 
 def plan_at(found: Scores, rows: np.ndarray, position: int, shape: Shape, view: View) -> Plan | None:
     """Return the plan that the score at a position stands for."""
-    return Placement().plan(shape, view.classes[view.class_index[rows[position]]], int(found.masks[position]))
+    return Placement().plan(shape, view.classes[view.class_index[rows[position]]], found.room(view, int(rows[position])))
 
 
 def top(scores: dict[str, int]) -> str:
@@ -221,7 +226,7 @@ def test_a_pod_that_does_not_care_is_not_sent_where_nothing_is_left_either():
 def test_holds_leave_no_plan_where_nothing_is_left_beside_them():
     view = view_of(a=("mesh", {0, 1}), b=("mesh", {0, 1}))
     shape, rows = shape_of(TWO), feasible(shape_of(TWO), view)
-    found = score(shape, Policy.PACK, view, rows, {0: 0b0011}, Placement())
+    found = score(shape, Policy.PACK, view, rows, beside(view, {0: 0b0011}), Placement())
     assert plan_at(found, rows, 0, shape, view) is None
     assert (found.top, found.runner_up, found.score.tolist()) == (1, None, [0, 10])
 
@@ -237,7 +242,7 @@ policies = st.sampled_from(Policy)
 def found_in(view: View, asked: PodBuilder, policy: Policy, held: dict[int, int] | None = None) -> tuple[Scores, np.ndarray]:
     shape = shape_of(asked)
     rows = feasible(shape, view)
-    return score(shape, policy, view, rows, held or {}, Placement()), rows
+    return score(shape, policy, view, rows, beside(view, held), Placement()), rows
 
 
 @settings(deadline=None, max_examples=60)
@@ -295,4 +300,4 @@ def test_less_loss_is_never_a_lower_score_and_no_policy_buys_a_slower_set(built:
 def test_no_candidates_are_no_scores(asked: PodBuilder, policy: Policy):
     view = view_of(full=("mesh", set()))
     found = score(shape_of(asked), policy, view, np.zeros(0, np.int64), {}, Placement())
-    assert (found.score.tolist(), found.loss.tolist(), list(found.masks), found.top, found.runner_up) == ([], [], [], None, None)
+    assert (found.score.tolist(), found.loss.tolist(), dict(found.beside), found.top, found.runner_up) == ([], [], {}, None, None)

@@ -89,9 +89,13 @@ def test_a_thousand_refused_nodes_have_few_distinct_sentences():
             id="unparsable",
         ),
         pytest.param(TWO.annotated(polcy="pack"), "annotation linkwise.dev/polcy=pack is unknown; did you mean linkwise.dev/policy? ", id="misspelt"),
-        pytest.param(TWO.annotated(gpu_count="2"), "annotation linkwise.dev/gpu-count=2 is not yet supported by this version; ", id="planned"),
         pytest.param(
-            ONE.min_bandwidth(100), "annotation linkwise.dev/min-bandwidth=100 is set, but no container of the pod asks for 2 ", id="contradictory"
+            TWO.annotated(gpu_count="2"),
+            "annotation linkwise.dev/gpu-count=2 is set, but no container of the pod asks for linkwise.dev/gpu-memory",
+            id="gpu-count",
+        ),
+        pytest.param(
+            ONE.min_bandwidth(100), "annotation linkwise.dev/min-bandwidth=100 is set, but no container of the pod gets 2 ", id="contradictory"
         ),
         pytest.param(TWO.annotated(gpu_model="100%"), "", id="a percent sign that fits nothing"),
     ],

@@ -4,12 +4,13 @@ Written once, as an annotation in the Binding (`extender.handoff`), read by the 
 a new optional field keeps ``v``, and readers skip what they do not know, so that a rollback closes no node.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from topology.capacity import WHOLE
 from topology.errors import AllocationError
 
 _ACCEPTED = '{"v":1,"node":"…","containers":{"NAME":[{"uuid":"GPU-…","index":0,"memoryMiB":81920}]}}'
@@ -20,11 +21,28 @@ class _Wire(BaseModel):
 
 
 class AllocatedGpu(_Wire):
-    """One GPU of one container. ``uuid`` is the key; ``index`` is for display; ``memory_mib`` (MiB) is what the container may use of it."""
+    """One GPU of one container. ``uuid`` is the key; ``index`` is for display; ``memory_mib`` (MiB) is what the container may use of it.
+
+    ``shared``: the container has this much of the GPU and no more, and others may have the rest; absent, the GPU is its own. ``cores_percent`` is what was asked of
+    the GPU's compute; it is written down and enforced by nobody here.
+    """
 
     uuid: Annotated[str, Field(min_length=1)]
     index: int | None = None
     memory_mib: Annotated[int | None, Field(alias="memoryMiB", ge=0)] = None
+    shared: bool | None = None
+    cores_percent: Annotated[int | None, Field(ge=1, le=100)] = None
+
+    @model_validator(mode="after")
+    def _shares_have_a_size(self) -> Self:
+        if self.shared and not self.memory_mib:
+            raise ValueError("a shared GPU needs memoryMiB above 0")
+        return self
+
+    @property
+    def share_mib(self) -> int:
+        """MiB of a GPU that is shared, `WHOLE` for one that is the container's own."""
+        return (self.memory_mib or WHOLE) if self.shared else WHOLE
 
 
 class Allocation(_Wire):

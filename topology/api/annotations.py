@@ -1,7 +1,7 @@
 """Every annotation key and API name that Linkwise reads or writes, once.
 
 `extender.demand` reads what a pod asks for, `extender.handoff` writes what it got. A new annotation starts here: add its key, put it among
-`SUPPORTED` or `PLANNED`, and give it a parser in `extender.demand`.
+`SUPPORTED`, and give it a parser in `extender.demand`.
 """
 
 from typing import Final
@@ -27,8 +27,7 @@ NUMA: Final = PREFIX + "numa"
 GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_CORES: Final = PREFIX + "gpu-cores"
 
-SUPPORTED: Final = (TOPOLOGY, MIN_BANDWIDTH, MAX_DISTANCE, NIC_DISTANCE, NUMA, GPU_MODEL, POLICY)
-PLANNED: Final = (GPU_COUNT, GPU_CORES)  # part of the contract, refused with "not yet supported" until they are built
+SUPPORTED: Final = (TOPOLOGY, MIN_BANDWIDTH, MAX_DISTANCE, NIC_DISTANCE, NUMA, GPU_COUNT, GPU_CORES, GPU_MODEL, POLICY)
 
 # What Linkwise writes: on the pod at bind, on a Node to wake waiting pods, on a GPUTopology the boot of the node in which its agent looked.
 ALLOCATION: Final = PREFIX + "allocation"

@@ -55,5 +55,6 @@ def test_holds_of_others_are_joined_by_row_and_ones_own_do_not_count():
     for uid, row, mask in (("p", 0, 0b0011), ("q", 0, 0b0100), ("r", 1, 0b0001)):
         extender.cluster.hold(uid, row, mask, seconds=2.0)
     view = extender.cluster.view()
-    assert view.held_by_others("p") == {0: 0b0100, 1: 0b0001}
-    assert view.held_by_others("") == {0: 0b0111, 1: 0b0001}
+    free = {row: int(view.free[row]) for row in (0, 1)}
+    assert {row: room.idle for row, room in view.rooms_beside("p").items()} == {0: free[0] & ~0b0100, 1: free[1] & ~0b0001}
+    assert {row: room.idle for row, room in view.rooms_beside("").items()} == {0: free[0] & ~0b0111, 1: free[1] & ~0b0001}

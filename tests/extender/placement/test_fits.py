@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster import NodeGpus, View
-from extender.demand import ContainerKind, Part, Shape
+from extender.cluster import NodeGpus, Room, View
+from extender.containers import ContainerKind
+from extender.demand import Part, Shape
 from extender.placement import Placement
 from extender.placement.fits import refusals, usable_mask
 from extender.reasons import Refusal
 from extender.sample_machines import SAMPLE_MACHINES, sample
+from topology.capacity import MOST_GPUS
 from topology.links import Distance
 from topology.topology_class import TopologyClass, topology_class
 
@@ -46,6 +48,8 @@ def view_of(*kinds: str, usable: int | None = None) -> View:
         class_index=index,
         usable=healthy,
         free=free,
+        offered=np.zeros((len(index), MOST_GPUS), np.int32),
+        left=np.zeros((len(index), MOST_GPUS), np.int32),
         closed=np.zeros(len(index), np.int8),
         row_generation=np.ones(len(index), np.int64),
     )
@@ -66,7 +70,7 @@ def first_reason(shape: Shape, kind: TopologyClass, free: int, usable: int, plac
         Refusal.NUMA: several and not together,
         Refusal.DISTANCE: several and not near,
         Refusal.BANDWIDTH: several and not any(kind.bandwidth[mask] >= shape.floor for mask in near),
-        Refusal.SPLIT: placement.plan(shape, kind, free) is None,
+        Refusal.SPLIT: placement.plan(shape, kind, Room(free)) is None,
     }
     return next((refusal for refusal in sorted(reasons) if reasons[refusal]), Refusal.FITS)
 
@@ -91,7 +95,7 @@ shapes = st.builds(
 def test_filter_says_yes_exactly_where_bind_finds_a_plan_for_every_mask(shape: Shape, kind: str, usable: int | None):
     view, placement = view_of(kind, usable=usable), Placement()
     codes = placement.fits(shape, view).code
-    plans = [placement.plan(shape, class_of(kind), int(free)) for free in view.free]
+    plans = [placement.plan(shape, class_of(kind), Room(int(free))) for free in view.free]
     assert (codes == Refusal.FITS).tolist() == [plan is not None for plan in plans]
     assert codes.tolist() == [
         first_reason(shape, class_of(kind), int(free), int(healthy), placement) for free, healthy in zip(view.free, view.usable, strict=True)
@@ -120,7 +124,7 @@ def test_more_free_gpus_never_make_a_pod_unfit(shape: Shape, kind: str, data: st
     placement, size = Placement(), class_of(kind).size
     fewer = data.draw(st.integers(0, (1 << size) - 1))
     more = fewer | data.draw(st.integers(0, (1 << size) - 1))
-    assert placement.plan(shape, class_of(kind), fewer) is None or placement.plan(shape, class_of(kind), more) is not None
+    assert placement.plan(shape, class_of(kind), Room(fewer)) is None or placement.plan(shape, class_of(kind), Room(more)) is not None
 
 
 @pytest.mark.parametrize("refusal", [refusal for refusal in Refusal if refusal.is_closure])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster import Cluster, View
+from extender.cluster import Cluster, Room, View
 from extender.demand import Demand, Shape, read_demand
 from extender.placement import Placement
 from extender.reasons import Refusal, full_sentence
@@ -228,12 +228,12 @@ def test_a_node_that_nobody_knows_has_no_topology():
     assert Placement().numbers(shape, view, -1).detail == ""
 
 
-def test_bits_to_avoid_are_left_alone_and_may_leave_nothing():
+def test_what_is_outside_of_the_room_is_left_alone_and_may_leave_nothing():
     view, shape = node_of("bridges"), demand_of(TWO).shape
-    beside = Placement().place(shape, view, 0, avoid=0b00000101)
+    beside = Placement().place(shape, view, 0, Room(0b11111010))
     assert beside is not None
     assert bits(beside.union) == [1, 3]
-    assert Placement().place(shape, view, 0, avoid=0b11111110) is None
+    assert Placement().place(shape, view, 0, Room(0b00000001)) is None
 
 
 def test_the_numbers_of_a_refusal_are_those_of_sets_that_the_pod_would_accept():

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.demand import ContainerKind, Part, Shape
+from extender.containers import ContainerKind
+from extender.demand import Part, Shape
 from extender.placement import Plan
 from extender.placement.plan import plan
 from tests.machines import (

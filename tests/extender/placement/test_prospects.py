@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.demand import ContainerKind, Part, Shape
+from extender.cluster import Room
+from extender.containers import ContainerKind
+from extender.demand import Part, Shape
 from extender.placement import IMPOSSIBLE, Placement, Plan, Prospects
 from extender.placement.plan import plan
 from extender.sample_machines import SAMPLE_MACHINES, sample
@@ -21,11 +23,15 @@ def class_of(kind: str) -> TopologyClass:
     return topology_class(topology.matrix(), topology.inventory())
 
 
+def in_room(shape: Shape, kind: TopologyClass, room: Room) -> Plan | None:
+    return plan(shape, kind, room.idle)
+
+
 @settings(deadline=None, max_examples=30)
 @given(shapes, st.sampled_from(sorted(SAMPLE_MACHINES)), st.lists(st.integers(0, 15), max_size=8))
 def test_every_entry_that_was_looked_at_is_that_of_its_plan(shape: Shape, name: str, masks: list[int]):
     kind = class_of(name)
-    prospects = Prospects(shape, kind, plan)
+    prospects = Prospects(shape, kind, in_room)
     prospects.look_at(np.array(masks, np.int64))
     for mask in masks:
         found = plan(shape, kind, mask)
@@ -40,9 +46,9 @@ def test_every_entry_that_was_looked_at_is_that_of_its_plan(shape: Shape, name: 
 def test_a_mask_is_planned_once_however_often_it_is_looked_at():
     asked: list[int] = []
 
-    def planner(shape: Shape, kind: TopologyClass, mask: int) -> Plan | None:
-        asked.append(mask)
-        return plan(shape, kind, mask)
+    def planner(shape: Shape, kind: TopologyClass, room: Room) -> Plan | None:
+        asked.append(room.idle)
+        return plan(shape, kind, room.idle)
 
     prospects = Prospects(PAIR, class_of("mesh"), planner)
     for masks in ([3, 5, 3], [5], [], [15, 3]):

@@ -1,0 +1,32 @@
+"""What a pod's allocation takes of each GPU, by Kubernetes' rule for effective requests. One function, for a promise and for a rebuild alike.
+
+Containers that run together add up. An init container runs beside the sidecars that were started before it, and alone otherwise: on each GPU it counts only as far as it goes
+beyond what runs there later. So a pod whose init container and app share a GPU is charged the larger of the two, all its life: kubelet may run the init container again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.containers import ContainerKind, effective
+from topology.api import Allocation
+from topology.capacity import WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """What is charged: ``uuids`` are all GPUs, ``shares`` MiB of those that are held in part."""
+
+    uuids: frozenset[str]
+    shares: Mapping[str, int]
+
+
+def charges(allocation: Allocation, kinds: Mapping[str, ContainerKind]) -> Charges:
+    """Return what an allocation charges; ``kinds`` are the pod's containers in the order in which they start.
+
+    A container that the pod does not have counts as one that runs all the time: never less than may be in use. A GPU that any container has whole is charged whole.
+    """
+    unknown = dict.fromkeys(allocation.containers.keys() - kinds.keys(), ContainerKind.APP)
+    given = [(kind, allocation.containers.get(name, ())) for name, kind in {**kinds, **unknown}.items()]
+    own = {gpu.uuid for _, gpus in given for gpu in gpus if gpu.share_mib == WHOLE}
+    shares = effective((kind, [(gpu.uuid, gpu.share_mib) for gpu in gpus if gpu.uuid not in own]) for kind, gpus in given)
+    return Charges(allocation.uuids(), dict(sorted(shares.items())))

@@ -1,0 +1,165 @@
+"""The GPU containers of a raw pod, in the order in which kubelet starts them, and what each asks for: whole GPUs or GiB of GPU memory.
+
+Called by `extender.demand`, which makes shares of it, and by `extender.cluster`, which needs to know when a container runs. Pods are written by users: whatever
+is not as Kubernetes defines it raises DemandError with a sentence that names the field, its value and the accepted form.
+"""
+
+import re
+import reprlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from topology.api import annotations as keys
+from topology.errors import DemandError
+
+_Thing = TypeVar("_Thing", bound=Hashable)
+
+MOST_GPUS_ASKED: Final = 1024  # far above any node; keeps absurd numbers out of the arithmetic
+MOST_GIB_ASKED: Final = 65_536
+
+
+class ContainerKind(StrEnum):
+    """When a container runs: all the pod's life, from its start on, or alone before the others."""
+
+    APP = "app"
+    SIDECAR = "sidecar"
+    INIT = "init"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuContainer:
+    """A container that asks for ``whole`` GPUs or for ``gib`` GiB of GPU memory; one of them is 0."""
+
+    name: str
+    kind: ContainerKind
+    whole: int
+    gib: int
+
+
+def gpu_containers(pod: Mapping[str, Any], resource: str) -> Iterator[GpuContainer]:
+    """Yield the GPU containers, init containers and sidecars first; ``resource`` is the one that counts whole GPUs."""
+    seen: set[str] = set()
+    for field, position, container in _containers(pod):
+        where = f"spec.{field}[{position}]"
+        whole, gib = _asked(container, where, resource)
+        if not whole and not gib:
+            continue
+        name = container.get("name")
+        if not isinstance(name, str) or not name or name in seen:
+            raise DemandError(f"{where}.name of the pod is {short(name)}; accepted: a name that no other container has")
+        seen.add(name)
+        yield GpuContainer(name, _kind(field, container), whole, gib)
+
+
+def effective(parts: Iterable[tuple[ContainerKind, Iterable[tuple[_Thing, int]]]]) -> dict[_Thing, int]:
+    """Return the effective amount of each thing that containers use, by Kubernetes' rule; ``parts`` in the order in which they start, with what each uses.
+
+    What runs together adds up; an init container runs beside the sidecars started before it, and counts as far as that is more.
+
+    >>> effective([(ContainerKind.SIDECAR, [("GPU", 2)]), (ContainerKind.INIT, [("GPU", 9)]), (ContainerKind.APP, [("GPU", 5)])])
+    {'GPU': 11}
+    """
+    together: dict[_Thing, int] = {}
+    sidecars: dict[_Thing, int] = {}
+    most: dict[_Thing, int] = {}
+    for kind, amounts in parts:
+        for thing, amount in amounts:
+            if kind is ContainerKind.INIT:
+                most[thing] = max(most.get(thing, 0), sidecars.get(thing, 0) + amount)
+                continue
+            together[thing] = together.get(thing, 0) + amount
+            if kind is ContainerKind.SIDECAR:
+                sidecars[thing] = sidecars.get(thing, 0) + amount
+    return {thing: max(together.get(thing, 0), most.get(thing, 0)) for thing in {**together, **most}}
+
+
+def container_kinds(pod: Mapping[str, Any]) -> dict[str, ContainerKind]:
+    """Return when each container runs, by name, in the order in which kubelet starts them; what cannot be read is left out."""
+    try:
+        found = list(_containers(pod))
+    except DemandError:
+        return {}
+    return {container["name"]: _kind(field, container) for field, _, container in found if isinstance(container.get("name"), str)}
+
+
+def _containers(pod: Mapping[str, Any]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    spec = pod.get("spec") or {}
+    if not isinstance(spec, Mapping):
+        raise DemandError(f"spec of the pod is a {type(spec).__name__}; accepted: an object")
+    for field in ("initContainers", "containers"):
+        containers = spec.get(field) or []
+        if not isinstance(containers, list):
+            raise DemandError(f"spec.{field} of the pod is a {type(containers).__name__}; accepted: a list")
+        for position, container in enumerate(containers):
+            if not isinstance(container, Mapping):
+                raise DemandError(f"spec.{field}[{position}] of the pod is a {type(container).__name__}; accepted: an object")
+            yield field, position, container
+
+
+def _kind(field: str, container: Mapping[str, Any]) -> ContainerKind:
+    if field == "containers":
+        return ContainerKind.APP
+    return ContainerKind.SIDECAR if container.get("restartPolicy") == "Always" else ContainerKind.INIT
+
+
+def _asked(container: Mapping[str, Any], where: str, resource: str) -> tuple[int, int]:
+    """Return whole GPUs and GiB of GPU memory that a container asks for."""
+    resources = container.get("resources") or {}
+    if not isinstance(resources, Mapping):
+        raise DemandError(f"{where}.resources is a {type(resources).__name__}; accepted: an object")
+    amounts: dict[str, Mapping[str, Any]] = {}
+    for field in ("requests", "limits"):
+        amounts[field] = resources.get(field) or {}
+        if not isinstance(amounts[field], Mapping):
+            raise DemandError(f"{where}.resources.{field} is a {type(amounts[field]).__name__}; accepted: an object")
+        if keys.GPUSHARE_MEMORY in amounts[field]:
+            raise DemandError(
+                f"{where} asks for {keys.GPUSHARE_MEMORY}={short(amounts[field][keys.GPUSHARE_MEMORY])}, which is not yet supported by this version; "
+                f"accepted: {resource} or {keys.GPU_MEMORY}"
+            )
+    whole = _amount(amounts, where, resource, MOST_GPUS_ASKED)
+    gib = _amount(amounts, where, keys.GPU_MEMORY, MOST_GIB_ASKED)
+    if gib == 0:
+        raise DemandError(f"{where} asks for {keys.GPU_MEMORY}=0; accepted: a whole number of GiB from 1 to {MOST_GIB_ASKED}, or nothing at all")
+    if whole and gib:
+        raise DemandError(
+            f"{where} asks for {resource}={whole} and {keys.GPU_MEMORY}={gib}; accepted: one of them, as a GPU is a container's own or shared"
+        )
+    return whole or 0, gib or 0
+
+
+def _amount(amounts: Mapping[str, Mapping[str, Any]], where: str, resource: str, most: int) -> int | None:
+    """Return what requests and limits say of a resource, None where they do not speak of it."""
+    asked = {field: _count(found[resource], f"{where}.resources.{field}[{resource}]", most) for field, found in amounts.items() if resource in found}
+    if len(set(asked.values())) > 1:
+        raise DemandError(f"{where} requests {asked['requests']} {resource} but limits it to {asked['limits']}; accepted: the same number in both")
+    return next(iter(asked.values()), None)
+
+
+# Kubernetes quantities that can be whole numbers. Source: k8s.io/apimachinery resource.Quantity.
+_QUANTITY: Final = re.compile(r"\+?([0-9]{1,12})(?:\.0*)?(k|M|Ki|Mi|m|[eE]\+?[0-9])?")
+_MULTIPLES: Final = {"k": 1000, "M": 10**6, "Ki": 1024, "Mi": 1024**2}
+
+
+def _count(value: object, where: str, most: int) -> int:
+    accepted = f"a whole number from 0 to {most}" if most == MOST_GPUS_ASKED else f"a whole number of GiB from 1 to {most}"
+    match = _QUANTITY.fullmatch(str(value).strip()) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    if match is None:
+        raise DemandError(f"{where} is {short(value)}; accepted: {accepted}")
+    number, suffix = int(match.group(1)), match.group(2) or ""
+    if suffix == "m":
+        number, rest = divmod(number, 1000)
+        number = most + 1 if rest else number
+    elif suffix:
+        number *= _MULTIPLES.get(suffix) or 10 ** int(suffix.lstrip("eE+"))
+    if number > most:
+        raise DemandError(f"{where} is {short(value)}; accepted: {accepted}")
+    return number
+
+
+def short(value: object) -> str:
+    """Return a value of a pod as sentences show it: cut where it is long."""
+    text = value if isinstance(value, str) else reprlib.repr(value)  # repr runs out of stack where a body nests deep
+    return text if len(text) <= 60 else text[:60] + "…"
