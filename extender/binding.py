@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from extender import log_keys
+from extender.assuming import assume, room_beside_waiting
 from extender.cluster import Cluster, Entry, EntryState, NodeGpus, View, charges
 from extender.demand import Demand, Part
 from extender.handoff import native
@@ -90,7 +91,10 @@ class Bindings:
             sentence = full_sentence(refusal, demand.asked, self._placement.numbers(demand.shape, view, row))
             return BindOutcome(f"pod {call.pod} does not fit on node {call.node} any more: {sentence}")
         allocation = allocate(call.node, demand, plan, view.gpus[row])
-        binding = Binding(call.namespace, call.name, call.uid, call.node, native.encode(allocation))
+        assumption = assume(call, demand, allocation, self._cluster)
+        if assumption.reason:
+            return BindOutcome(f"pod {call.pod} is not bound to node {call.node} yet: {assumption.reason}")
+        binding = Binding(call.namespace, call.name, call.uid, call.node, {**native.encode(allocation), **assumption.annotations})
         charged = charges(allocation, demand.kinds)
         entry = Entry(call.uid, call.namespace, call.name, call.node, charged.uuids, EntryState.PROMISED, allocation.encode(), charged.shares)
         self._cluster.ledger.promise(entry)
@@ -114,6 +118,9 @@ class Bindings:
 
     def _place(self, call: BindCall, demand: Demand, view: View, row: int) -> Plan | None:
         """Place beside the sets that other scored pods will take where the pod fits there as well, else as if they were not."""
+        same = room_beside_waiting(call, demand, view, self._cluster) if demand.shape.plugin_gpus else None
+        if same is not None and (found := self._placement.place(demand.shape, view, row, same)) is not None:
+            return found
         room = view.rooms_beside(call.uid).get(row)
         beside = None if room is None else self._placement.place(demand.shape, view, row, room)
         anywhere = self._placement.place(demand.shape, view, row)
@@ -136,12 +143,17 @@ class Bindings:
             log.info("pod bound")
             return ""
         if result.verdict is BindVerdict.REFUSED:
-            self._cluster.ledger.forget(call.uid)
+            self._forget(call.uid)
             log.warning("binding refused", **{log_keys.REASON: result.message})
             return f"binding pod {call.pod} to node {call.node} was refused: {result.message}"
         self._deadlines[call.uid] = self._clock() + self._settings.bind_timeout_s + self._settings.bind_grace_s
         log.warning("binding without an answer", **{log_keys.REASON: result.message})
         return f"binding pod {call.pod} to node {call.node} got no answer ({result.message}); its GPUs stay promised until the pod tells"
+
+    def _forget(self, uid: str) -> None:
+        self._cluster.ledger.forget(uid)
+        if self._cluster.ledger.get(uid) is None:
+            self._cluster.assume_order.settle(uid)
 
     def any_may_take_effect(self) -> bool:
         """Tell whether the API server may still be working on a POST of ours that had no answer."""
@@ -173,11 +185,11 @@ class Bindings:
         if self._cluster.ledger.get(uid) is not entry:
             pass  # the cluster has shown meanwhile what became of it, and this answer may be older
         elif pod is None or (pod.get("metadata") or {}).get("uid") != uid:
-            self._cluster.ledger.forget(uid)
+            self._forget(uid)
         elif (pod.get("spec") or {}).get("nodeName"):
             self._cluster.apply_pod(pod)
         elif asked_at > self._deadlines.get(uid, asked_at):
-            self._cluster.ledger.forget(uid)
+            self._forget(uid)
         else:
             return
         self._deadlines.pop(uid, None)

@@ -7,17 +7,19 @@ node that counts in another one is closed too.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from extender.cluster.charges import Charges
+from extender.cluster.columns import NodeGpus
 from extender.handoff import gpushare
 from extender.handoff.gpushare import PluginGpus
-from topology.api import GPUTopology, GPUTopologySpec, GpuSpec, LinkRows, ObjectMeta, SourceSpec
+from topology.api import GpuSpec, GPUTopology, GPUTopologySpec, LinkRows, ObjectMeta, SourceSpec
 from topology.api import annotations as keys
 from topology.capacity import MOST_GPUS
 from topology.errors import InputError
 
+_NO_GPUS: Final = PluginGpus(0, 0)
 _UNIT_NAMES: Final = {1: "MiB", 1024: "GiB"}
 
 
@@ -25,7 +27,7 @@ _UNIT_NAMES: Final = {1: "MiB", 1024: "GiB"}
 class Served:
     """How the plugin serves one node; ``problem`` is why it cannot be used, and then the rest may be empty."""
 
-    gpus: PluginGpus = PluginGpus(0, 0)
+    gpus: PluginGpus = _NO_GPUS
     uuid_of: Mapping[int, str] = field(default_factory=dict)  # by minor number
     unhealthy: frozenset[str] = frozenset()  # UUIDs that the ConfigMap takes out
     problem: str = ""
@@ -33,6 +35,13 @@ class Served:
     def minor_of(self, uuid: str) -> int:
         """Return the minor number of a GPU of the node."""
         return next(minor for minor, known in self.uuid_of.items() if known == uuid)
+
+    def limit(self, gpus: NodeGpus, reserve_mib: int) -> NodeGpus:
+        """Return the GPUs of the node with what the plugin can hand out of each: never more than kubelet counts, nor than the GPU has."""
+        if not self.gpus.count or self.problem:
+            return gpus
+        sizes = (self.gpus.mib if size is None else size - reserve_mib for size in gpus.memory_mib)
+        return replace(gpus, offered_mib=tuple(max(0, min(self.gpus.mib, size)) for size in sizes), plugin_gpus=self.gpus.count)
 
 
 _NOT_SERVED: Final = Served()
@@ -46,6 +55,7 @@ class PluginNodes:
         self._unreadable: dict[str, str] = {}  # Nodes whose amounts cannot be read -> sentence
         self._unhealthy: dict[str, frozenset[int] | str] = {}  # by node; a string is a sentence about a ConfigMap that cannot be read
         self._served: dict[str, Served] = {}
+        self._minors: dict[str, dict[str, int]] = {}  # node -> UUID -> its minor number when it was last told
         self.mib_of_unit = 1024  # MiB that one `aliyun.com/gpu-mem` of a pod means
 
     # --- Nodes ---
@@ -114,16 +124,16 @@ class PluginNodes:
         if gpus is None or gpus.count > MOST_GPUS:
             return None
         rows = tuple(tuple("X" if i == j else "SYS" for j in range(gpus.count)) for i in range(gpus.count))
-        specs = tuple(
-            GpuSpec(index=minor, minor=minor, uuid=gpushare.stand_in_uuid(node, minor), memory_mib=gpus.mib) for minor in range(gpus.count)
-        )
+        specs = tuple(GpuSpec(index=minor, minor=minor, uuid=gpushare.stand_in_uuid(node, minor), memory_mib=gpus.mib) for minor in range(gpus.count))
         source = SourceSpec(quality="fallback", notes=("no GPUTopology is published: GPUs and sizes are those that gpushare's device plugin tells",))
         return GPUTopology(metadata=ObjectMeta(name=node), spec=GPUTopologySpec(gpus=specs, links=LinkRows(gpus=rows), source=source))
 
     def look_at(self, node: str, topology: GPUTopology | None) -> Served:
         """Work out how the plugin serves a node with that topology (a stand-in, perhaps), and keep it for `of`."""
-        self._served[node] = self._look(node, topology)
-        return self._served[node]
+        served = self._served[node] = self._look(node, topology)
+        if served.uuid_of:
+            self._minors.setdefault(node, {}).update({uuid: minor for minor, uuid in served.uuid_of.items() if not gpushare.is_stand_in(uuid)})
+        return served
 
     def of(self, node: str) -> Served:
         """Return how the plugin serves a node, as last looked at."""
@@ -169,24 +179,26 @@ class PluginNodes:
         uuid = self.of(node).uuid_of.get(share.index, gpushare.stand_in_uuid(node, share.index))
         return Charges(frozenset((uuid,)), {uuid: share.mib})
 
-    def renamed(self, node: str, charged: Charges, share: gpushare.Share | None) -> Charges:
+    def renamed(self, node: str, charged: Charges, share: gpushare.Share | None = None) -> Charges:
         """Return charges in the names that the node's GPUs have now: a GPUTopology may have come, or gone, since they were written.
 
-        A UUID that the node has is never touched. The minor number in the pod's annotations (``share``) speaks for one that only a driver can have told.
+        A UUID that the node has is never touched. ``share``: the pod's own annotations, whose minor number speaks for a UUID that nobody tells any more.
         """
         uuid_of = self.of(node).uuid_of
-        names: dict[str, str] = {}
-        for uuid in charged.uuids - set(uuid_of.values()):
-            minor = gpushare.minor_of_stand_in(node, uuid)
-            if minor is None and share is not None and all(map(gpushare.is_stand_in, uuid_of.values())):
-                minor = share.index
-            if minor is not None and minor in uuid_of:
-                names[uuid] = uuid_of[minor]
+        lost = charged.uuids - set(uuid_of.values())
+        names = {uuid: uuid_of[minor] for uuid in lost if (minor := self._minor(node, uuid, share)) is not None and minor in uuid_of}
         if not names:
             return charged
-        return Charges(
-            frozenset(names.get(uuid, uuid) for uuid in charged.uuids), {names.get(uuid, uuid): mib for uuid, mib in charged.shares.items()}
-        )
+        shares = {names.get(uuid, uuid): mib for uuid, mib in charged.shares.items()}
+        return Charges(frozenset(names.get(uuid, uuid) for uuid in charged.uuids), shares)
+
+    def _minor(self, node: str, uuid: str, share: gpushare.Share | None) -> int | None:
+        """Return the minor number of a GPU that the node does not have by that name, None where another GPU may have the number by now."""
+        if gpushare.is_stand_in(uuid):
+            return gpushare.minor_of_stand_in(node, uuid)
+        if not all(map(gpushare.is_stand_in, self.of(node).uuid_of.values())):
+            return None
+        return self._minors.get(node, {}).get(uuid) if share is None else share.index
 
 
 def _listed(minors: Iterable[int]) -> str:

@@ -5,6 +5,7 @@ any order and as often as it likes: each call says what is true now, so a repeat
 be read closes its node by name and is never dropped. Who decides about GPUs reads `view()` and writes through `ledger`.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -16,11 +17,13 @@ import numpy as np
 
 from extender.cluster.charges import Charges, charges
 from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
+from extender.cluster.gpushare_nodes import PluginNodes, Served
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.observed import ObservedHolders
 from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.handoff import native
+from extender.handoff.gpushare_order import Assumed, AssumeOrder
 from extender.reasons import Refusal
 from topology.api import GpuHolder, GPUTopology, read_gputopology
 from topology.collective import Depth
@@ -64,6 +67,8 @@ class Cluster:
         self._node_of_pod: dict[str, str] = {}
         self._closures: dict[str, dict[str, _Closure]] = {}  # node -> what closes it -> why
         self._topologies: dict[str, GPUTopology] = {}
+        self._plugins = PluginNodes()
+        self.assume_order = AssumeOrder(clock, time.time_ns)
         self._holds: dict[str, TentativeHold] = {}
         self._view: View | None = None
         self.allocation_edits = 0  # seen on bound pods and not believed
@@ -108,14 +113,17 @@ class Cluster:
         if kind.next_depth is not None:
             self._shallow[kind.key] = kind
         columns.class_index[row] = columns.class_number(kind)
-        self._set_gpus(row, NodeGpus.of(inventory, self._reserve_mib))
+        served = self._plugins.look_at(topology.name, topology)
+        self._set_gpus(row, served.limit(NodeGpus.of(inventory, self._reserve_mib), self._reserve_mib))
         unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
         # A GPU that is cut into MIG instances is nobody's whole GPU.
         sliced = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.spec.gpus if (gpu.mig_mode or "").lower() == "enabled")
-        columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy & ~sliced
+        skipped = columns.gpus[row].mask_of(served.unhealthy)
+        columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy & ~sliced & ~skipped
         columns.touch(row)
         self._open(topology.name, "topology")
-        if self._needs_observation:
+        self._show_plugin(topology.name, served)
+        if self._needs_observation and topology.name in self._topologies:
             self._wait_for_observation(topology)
         self._recount(topology.name)
 
@@ -144,6 +152,10 @@ class Cluster:
             self._forget_topology(name)
             self._open(name, "topology")
             self._open(name, "observation")
+            self._open(name, "agent")
+            stand_in = self._plugins.stand_in(name)
+            if stand_in is not None:
+                self._take_in(stand_in)
 
     def _forget_topology(self, name: str) -> None:
         self._topologies.pop(name, None)
@@ -152,6 +164,7 @@ class Cluster:
         self._set_gpus(row, NO_GPUS)
         self._columns.usable[row] = 0
         self._columns.touch(row)
+        self._show_plugin(name, self._plugins.look_at(name, None))
         self._recount(name)
 
     def _set_gpus(self, row: int, gpus: NodeGpus) -> None:
@@ -164,6 +177,49 @@ class Cluster:
                 here = tuple((gpus.bit_of[uuid], mib) for uuid, mib in shares if uuid in gpus.bit_of)
                 self._holds[uid] = replace(hold, mask=gpus.mask_of(held), shares=here)
         self._columns.set_gpus(row, gpus)
+
+    # --- gpushare's device plugin -----------------------------------------------------------------------------------
+
+    def apply_config_map(self, raw: Mapping[str, Any]) -> None:
+        """Take in a ConfigMap; only those that tell of a node's unhealthy GPUs mean something."""
+        self._look_again(self._plugins.apply_config_map(raw))
+
+    def remove_config_map(self, name: str) -> None:
+        """Take a ConfigMap of that name out."""
+        self._look_again(self._plugins.remove_config_map(name))
+
+    def config_map_names(self) -> set[str]:
+        """Return the ConfigMaps that were taken in."""
+        return self._plugins.config_maps()
+
+    @property
+    def mib_of_gpushare_unit(self) -> int:
+        """MiB of one `aliyun.com/gpu-mem`."""
+        return self._plugins.mib_of_unit
+
+    def served_by_gpushare(self, node: str) -> Served:
+        """Return how gpushare's device plugin serves a node."""
+        return self._plugins.of(node)
+
+    def gpushare_nodes(self) -> list[str]:
+        """Return the nodes that gpushare's device plugin serves."""
+        return self._plugins.nodes()
+
+    def _look_again(self, nodes: AbstractSet[str]) -> None:
+        """Take in what else is known now of nodes that gpushare's plugin serves, or did."""
+        for node in sorted(nodes):
+            unreadable = "topology" in self._closures.get(node, {})
+            topology = self._topologies.get(node) or (None if unreadable else self._plugins.stand_in(node))
+            if topology is not None:
+                self._take_in(topology)
+            elif node in self._columns.row_of or self._plugins.look_at(node, None).problem:
+                self._forget_topology(node)
+
+    def _show_plugin(self, node: str, served: Served) -> None:
+        if served.problem:
+            self._close(node, "gpushare", Refusal.GPUSHARE_UNCLEAR, served.problem)
+        else:
+            self._open(node, "gpushare")
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
@@ -186,11 +242,21 @@ class Cluster:
         self._node_of_pod[pod.uid] = pod.node
         self.unhold(pod.uid)
         self._count_pod(pod)
+        self._note_assumed(pod)
         self._update_observed(pod.node)
+
+    def _note_assumed(self, pod: BoundPod) -> None:
+        """Note whether gpushare's plugin has still to find the pod."""
+        if pod.share is None or pod.share.assigned or not pod.pending:
+            self.assume_order.settle(pod.uid)
+        else:
+            assumed = Assumed(pod.uid, f"{pod.namespace}/{pod.name}", pod.share.units, pod.share.index)
+            self.assume_order.saw(pod.node, assumed, pod.share.assume_time)
 
     def remove_pod(self, uid: str, *, ended: bool = True, deleted: datetime | None = None) -> None:
         """Take a pod out that is gone: its GPUs are free at once, unless its containers may run on and the node's agent can tell."""
         self.unhold(uid)
+        self.assume_order.settle(uid)
         self._edits.pop(uid, None)
         self._observed.went(uid)
         node = self._node_of_pod.pop(uid, None)
@@ -228,7 +294,9 @@ class Cluster:
     def _count_pod(self, pod: BoundPod) -> None:
         """Enter what a bound pod holds, or close its node where that cannot be told."""
         if pod.allocation is not None:
-            self._enter(pod, charges(pod.allocation, pod.kinds), EntryState.CONFIRMED)
+            self._enter(pod, self._plugins.renamed(pod.node, charges(pod.allocation, pod.kinds), pod.share), EntryState.CONFIRMED)
+        elif pod.share is not None:
+            self._enter(pod, self._plugins.charges_of(pod.node, pod.share), EntryState.CONFIRMED)
         elif pod.problem:
             self.ledger.forget(pod.uid)  # not the binding that was promised: this one is told by closing its node
             self._close(pod.node, pod.uid, Refusal.ALLOCATION_UNREADABLE, f"pod {pod.namespace}/{pod.name}: {pod.problem}")
@@ -256,7 +324,11 @@ class Cluster:
             self._open(pod.node, pod.uid)
 
     def _recount(self, node: str) -> None:
-        """Look at every pod of a node again after its GPUs changed."""
+        """Look at every pod of a node again after its GPUs changed; a promise keeps its GPU, whatever that is called now."""
+        for entry in self.ledger.on_node(node):
+            if entry.state is EntryState.PROMISED:
+                charged = self._plugins.renamed(node, Charges(entry.uuids, entry.shares))
+                self.ledger.enter(replace(entry, uuids=charged.uuids, shares=charged.shares))
         for pod in tuple(self._bound.get(node, {}).values()):
             self._count_pod(pod)
         self._update_observed(node)
