@@ -97,7 +97,7 @@ class Bindings:
         binding = Binding(call.namespace, call.name, call.uid, call.node, {**native.encode(allocation), **assumption.annotations})
         charged = charges(allocation, demand.kinds)
         entry = Entry(call.uid, call.namespace, call.name, call.node, charged.uuids, EntryState.PROMISED, allocation.encode(), charged.shares)
-        self._cluster.ledger.promise(entry)
+        self._cluster.ledger.promise(entry, demand.requests)
         result = await self._post(binding)
         return BindOutcome(self._settle(call, result), plan, result.verdict)
 

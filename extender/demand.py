@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from extender.containers import ContainerKind, GpuContainer, effective, gpu_containers, short
 from extender.reasons import Asked
+from extender.requests import NOTHING, Requests, read_requests
 from extender.settings import Policy
 from topology.api import annotations as keys
 from topology.capacity import MIB_PER_GIB, MOST_GPUS, WHOLE, share_mib
@@ -84,9 +85,10 @@ def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A shape with the names of its containers (parallel to ``shape.parts``) and the policy for the choice of node.
+    """A shape with the names of its containers (parallel to ``shape.parts``), the policy for the choice of node, and what the pod requests beside GPUs.
 
     ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced.
+    ``requests`` decide about scores, never about what fits; they are not read for a pod that is none of our business.
     """
 
     shape: Shape
@@ -94,6 +96,7 @@ class Demand:
     policy: Policy = Policy.PACK
     cores_percent: int | None = None
     mib_of_unit: int = 0  # of `aliyun.com/gpu-mem`, as the cluster counted when this was read; 0 where the pod does not ask for it
+    requests: Requests = NOTHING
 
     @property
     def wants_gpus(self) -> bool:
@@ -181,7 +184,7 @@ def read_demand(
         plugin_gpus=plugin_gpus,
     )
     names = tuple(container.name for container in containers)
-    return Demand(shape, names, policy, wishes.get(keys.GPU_CORES), mib_of_unit if plugin_gpus else 0)
+    return Demand(shape, names, policy, wishes.get(keys.GPU_CORES), mib_of_unit if plugin_gpus else 0, read_requests(pod))
 
 
 def _plugin_gpus(containers: Sequence[GpuContainer], resource: str) -> int:

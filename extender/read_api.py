@@ -5,8 +5,10 @@ Called by `app` for everything under /api/v1. Reads views and never changes anyt
 
 from typing import Any
 
+import numpy as np
+
 from extender import explain
-from extender.cluster import Cluster, View
+from extender.cluster import UNKNOWN, Cluster, View
 from extender.protocol import Binder, JsonObject
 from extender.reasons import CLOSURE_SENTENCES, Refusal
 from extender.verbs import Verbs
@@ -83,9 +85,16 @@ def _node(view: View, row: int) -> JsonObject:
         "total": 0 if kind is None else kind.size,
         "healthy": int(view.usable[row]).bit_count(),
         "free": int(view.free[row]).bit_count(),
+        "cpuLeftMilli": _known(view.cpu_left[row]),
+        "memoryLeftMiB": _known(view.memory_left[row]),
         "exact": kind is not None and kind.next_depth is None and bool(kind.exact.all()),  # else some bandwidths are lower bounds
         "closed": None if closed is Refusal.FITS else {"code": closed.name, "reason": _closed(closed, view.closed_by[row])},
     }
+
+
+def _known(left: np.int64) -> int | None:
+    """Return what is left, which may be less than 0; None where no Node tells."""
+    return None if left == UNKNOWN else int(left)
 
 
 def _closed(refusal: Refusal, detail: str) -> str:

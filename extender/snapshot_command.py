@@ -15,8 +15,8 @@ import orjson
 import yaml
 
 from extender.kube.client import ApiRefusedError, KubeClient, NoAnswerError
-from extender.kube.lists import NODES, list_all
-from extender.kube.watch import PODS, TOPOLOGIES
+from extender.kube.lists import list_all
+from extender.kube.watch import NODES, PODS, TOPOLOGIES
 from extender.snapshot_file import Snapshot
 from topology.api import annotations
 from topology.errors import InputError
@@ -93,9 +93,10 @@ def _write(path: Path, data: bytes) -> None:
 
 _IDENTITY: Final = ("name", "namespace", "uid")
 _POD_METADATA: Final = (*_IDENTITY, "deletionTimestamp")
-_NODE_METADATA: Final = (*_IDENTITY, "labels")
-_CONTAINER: Final = ("name", "restartPolicy")  # `Always` on an init container makes it a sidecar
+_NODE_LABELS: Final = ("gpushare",)  # which nodes gpushare's plugin looks after; the others say what a company calls its racks
 _AMOUNTS: Final = ("requests", "limits")
+_POD_SPEC: Final = ("nodeName", "overhead")
+_CONTAINER: Final = ("name", "restartPolicy")  # `Always` on an init container makes it a sidecar
 _STATES: Final = ("waiting", "running", "terminated")
 # What a pod asks of us and what it got; and the same of gpushare, whose pods a drop-in has to count.
 _OUR_ANNOTATIONS: Final = (annotations.PREFIX, "ALIYUN_COM_GPU_MEM_")
@@ -113,7 +114,12 @@ def stripped(snapshot: Snapshot) -> Snapshot:
 
 def _node(raw: JsonObject) -> JsonObject:
     metadata, status = _part(raw, "metadata"), _part(raw, "status")
-    return {**_picked(raw, ("apiVersion", "kind")), "metadata": _picked(metadata, _NODE_METADATA), "status": _picked(status, ("allocatable",))}
+    labels = _picked(_part(metadata, "labels"), _NODE_LABELS)
+    return {
+        **_picked(raw, ("apiVersion", "kind")),
+        "metadata": {**_picked(metadata, _IDENTITY), **({"labels": labels} if labels else {})},
+        "status": _picked(status, ("allocatable",)),
+    }
 
 
 def _topology(raw: JsonObject) -> JsonObject:
@@ -122,11 +128,12 @@ def _topology(raw: JsonObject) -> JsonObject:
 
 def _pod(raw: JsonObject) -> JsonObject:
     metadata, spec, status = _part(raw, "metadata"), _part(raw, "spec"), _part(raw, "status")
+    whole = _picked(_part(spec, "resources"), _AMOUNTS)
     ours = {key: value for key, value in _part(metadata, "annotations").items() if key.startswith(_OUR_ANNOTATIONS)}
     return {
         **_picked(raw, ("apiVersion", "kind")),
         "metadata": {**_picked(metadata, _POD_METADATA), **({"annotations": ours} if ours else {})},
-        "spec": {**_picked(spec, ("nodeName",)), **_each(spec, ("initContainers", "containers"), _container)},
+        "spec": {**_picked(spec, _POD_SPEC), **({"resources": whole} if whole else {}), **_each(spec, ("initContainers", "containers"), _container)},
         "status": {**_picked(status, ("phase",)), **_each(status, ("initContainerStatuses", "containerStatuses"), _container_status)},
     }
 

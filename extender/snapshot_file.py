@@ -176,6 +176,8 @@ class SnapshotCluster:
     def feed(self) -> list[str]:
         """Put everything into the state; returns sentences about what could not be read."""
         problems = list(self.snapshot.problems)
+        for node in self.snapshot.nodes:
+            self.cluster.apply_node(node)
         for topology in self.snapshot.topologies:
             problem = self.cluster.apply_topology(topology)
             if problem:

@@ -63,8 +63,10 @@ class PodBuilder:
         sidecar = {**_container(container, gib, "linkwise.dev/gpu-memory"), "restartPolicy": "Always"}
         return replace(self, init_containers=(*self.init_containers, sidecar))
 
-    def plain(self, container: str = "helper") -> "PodBuilder":
-        return replace(self, containers=(*self.containers, {"name": container}))
+    def plain(self, container: str = "helper", **requests: str) -> "PodBuilder":
+        """Add a container without GPUs; ``requests`` are its CPU and memory."""
+        resources = {"resources": {"requests": requests}} if requests else {}
+        return replace(self, containers=(*self.containers, {"name": container, **resources}))
 
     def annotated(self, **values: str) -> "PodBuilder":
         """Add annotations of linkwise.dev; `_` stands for `-`."""
@@ -112,6 +114,11 @@ def allocation_of(node: str, containers: Mapping[str, Iterable[str]]) -> str:
     return Allocation(node=node, containers={name: tuple(AllocatedGpu(uuid=uuid) for uuid in uuids) for name, uuids in containers.items()}).encode()
 
 
+def kube_node(name: str, labels: Mapping[str, str] | None = None, **allocatable: str) -> JsonObject:
+    """Return a Node with what it has to give."""
+    return {"kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}, "status": {"allocatable": allocatable}}
+
+
 def pod(name: str = "pod", namespace: str = "default") -> PodBuilder:
     """Start a pod without containers."""
     return PodBuilder(name, namespace)
@@ -123,6 +130,11 @@ class ClusterBuilder:
 
     topologies: tuple[JsonObject, ...] = ()
     pods: tuple[JsonObject, ...] = ()
+    nodes: tuple[JsonObject, ...] = ()
+
+    def node(self, name: str, cpu: str = "128", memory: str = "1Ti") -> "ClusterBuilder":
+        """Add a Node, which tells what there is beside GPUs; its GPUs come with a machine."""
+        return replace(self, nodes=(*self.nodes, kube_node(name, cpu=cpu, memory=memory)))
 
     def machine(self, kind: str, *names: str) -> "ClusterBuilder":
         return replace(self, topologies=(*self.topologies, *(sample(kind, name).to_object() for name in names)))
@@ -150,7 +162,7 @@ class ClusterBuilder:
         return [gpu["uuid"] for topology in self.topologies if topology["metadata"]["name"] == node for gpu in topology["spec"]["gpus"]]
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(topologies=deepcopy(self.topologies), pods=deepcopy(self.pods))
+        return Snapshot(deepcopy(self.nodes), deepcopy(self.topologies), deepcopy(self.pods))
 
 
 def cluster() -> ClusterBuilder:

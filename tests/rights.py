@@ -31,6 +31,8 @@ EXTENDER = (
     Request("extender/kube/watch.py", "GET", "watch", "/pods"),
     Request("extender/kube/watch.py", "GET", "list", TOPOLOGIES),
     Request("extender/kube/watch.py", "GET", "watch", TOPOLOGIES),
+    Request("extender/kube/watch.py", "GET", "list", "/nodes"),
+    Request("extender/kube/watch.py", "GET", "watch", "/nodes"),
     Request("extender/kube/bind.py", "POST", "create", "/pods/binding", "team-a"),
     Request("extender/kube/bind.py", "GET", "get", "/pods", "team-a"),
     Request("extender/kube/events.py", "POST", "create", "/events", "team-a"),

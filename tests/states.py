@@ -8,12 +8,14 @@ from topology.errors import DemandError
 
 def state_of(snapshot: Snapshot) -> JsonObject:
     """Return everything that a decision reads, as plain data."""
-    extender = extender_on(ClusterBuilder(snapshot.topologies, snapshot.pods))
+    extender = extender_on(ClusterBuilder(snapshot.topologies, snapshot.pods, snapshot.nodes))
     view = extender.cluster.view()
     entries = [(entry.uid, entry.namespace, entry.name, entry.node, sorted(entry.uuids), entry.state) for entry in extender.cluster.ledger]
     return {
         "problems": extender.problems,
         "free": dict(zip(view.names, view.free.tolist(), strict=True)),
+        "left": dict(zip(view.names, zip(view.cpu_left.tolist(), view.memory_left.tolist(), strict=True), strict=True)),
+        "nodes": {name: extender.cluster.node_of(name) for name in extender.cluster.node_names()},
         "closed": dict(zip(view.names, zip(view.closed.tolist(), view.closed_by, strict=True), strict=True)),
         "holders": sorted(entries),
         "demands": [demand_of(raw) for raw in snapshot.pods],

@@ -1,11 +1,13 @@
 """One row a node: the numbers that a decision reads, as numpy arrays that grow by doubling.
 
 Written only by `state` and `ledger`; `view` takes read-only copies. What cannot be a number (UUIDs, names) stands beside the arrays in plain
-lists. Every write stamps its row with a new generation, so that cached results are recomputed for the rows that changed since, and no others.
+lists. Every write stamps its row with a new generation, so that cached results are recomputed for the rows that changed since, and no others. What changes
+of CPU and memory alone stamps another array: it moves scores, never what fits.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from topology.inventory import Inventory
 from topology.topology_class import TopologyClass, union
 
 NO_CLASS = -1
+UNKNOWN: Final = 2**62  # of CPU or memory left, where no Node was seen that tells; no sum comes near it
 _FIRST_CAPACITY = 64
 
 
@@ -57,6 +60,20 @@ class NodeGpus:
 
 NO_GPUS = NodeGpus((), (), (), {})
 
+# Every array, with what stands in a row that nobody has written yet.
+_EMPTY: Final = {
+    "class_index": NO_CLASS,
+    "usable": 0,
+    "held": 0,
+    "offered": 0,
+    "left": 0,
+    "closed": 0,
+    "row_generation": 0,
+    "cpu_left": UNKNOWN,
+    "memory_left": UNKNOWN,
+    "host_generation": 0,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -93,6 +110,9 @@ class Columns:
     )  # (capacity, 16) MiB that shares may take
     closed: NDArray[np.int8] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int8))  # (capacity,) Refusal, FITS where open
     row_generation: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int64))  # (capacity,)
+    cpu_left: NDArray[np.int64] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, UNKNOWN, np.int64))  # (capacity,) millicores
+    memory_left: NDArray[np.int64] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, UNKNOWN, np.int64))  # (capacity,) MiB
+    host_generation: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int64))  # (capacity,) never before row_generation
     _class_of_key: dict[str, int] = field(default_factory=dict)
     _lists_shared: bool = False  # a view holds `gpus` and `closed_by`: copy before the next write
 
@@ -115,9 +135,14 @@ class Columns:
         return row
 
     def touch(self, row: int) -> None:
-        """Stamp a row as changed."""
-        self.generation += 1
+        """Stamp a row as changed in anything."""
+        self.touch_host(row)
         self.row_generation[row] = self.generation
+
+    def touch_host(self, row: int) -> None:
+        """Stamp a row as changed in CPU or memory alone: what fits there is as before."""
+        self.generation += 1
+        self.host_generation[row] = self.generation
 
     def share_lists(self) -> tuple[list[NodeGpus], list[str]]:
         """Hand out `gpus` and `closed_by` to a view; the next write goes to copies."""
@@ -164,7 +189,7 @@ class Columns:
             self._lists_shared = False
 
     def _double(self) -> None:
-        for name, empty in (("class_index", NO_CLASS), ("usable", 0), ("held", 0), ("offered", 0), ("left", 0), ("closed", 0), ("row_generation", 0)):
+        for name, empty in _EMPTY.items():
             old = getattr(self, name)
             grown = np.full((2 * len(old), *old.shape[1:]), empty, old.dtype)
             grown[: len(old)] = old

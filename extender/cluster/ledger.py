@@ -2,7 +2,7 @@
 
 `binding` promises and then confirms or forgets; `state` enters what bound pods carry and releases what ended. Every do has its undo beside it, and
 every change ends in the same `settle`, which recomputes what is held and left of the node's GPUs from the entries: the columns cannot drift from the ledger.
-GPUs are named by UUID here, never by position: indices and order may change at a reboot.
+GPUs are named by UUID here, never by position: indices and order may change at a reboot. What a promised pod requests beside GPUs goes to `hosts` at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from extender.cluster.columns import Columns, NodeGpus, Taken
+from extender.cluster.hosts import Hosts
+from extender.requests import NOTHING, Requests
 from topology.errors import InternalError
 
 
@@ -46,12 +48,13 @@ class Ledger:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
+        self.hosts = Hosts(columns)
         self._entries: dict[str, Entry] = {}
         self._on_node: dict[str, dict[str, Entry]] = {}
 
     # --- the walk of a pod ---
 
-    def promise(self, entry: Entry) -> None:
+    def promise(self, entry: Entry, requests: Requests = NOTHING) -> None:
         """Enter a decision before its binding is posted; undo with `forget`.
 
         Raises InternalError where a GPU is held already: the caller decided on this very state.
@@ -66,6 +69,7 @@ class Ledger:
         if any(self._columns.left[row, gpus.bit_of[uuid]] < mib for uuid, mib in entry.shares.items()):
             raise InternalError(f"pod {entry.pod} is promised more memory of a GPU of {entry.node} than is left")
         self._put(replace(entry, state=EntryState.PROMISED))
+        self.hosts.promise(entry.uid, entry.node, requests)
 
     def confirm(self, uid: str) -> None:
         """Note that the pod is bound with its promise."""
@@ -76,7 +80,10 @@ class Ledger:
     def forget(self, uid: str) -> Entry | None:
         """Undo a promise whose binding has not taken effect and never will; entries that are more than promised stay."""
         entry = self._entries.get(uid)
-        return self.release(uid) if entry is not None and entry.state is EntryState.PROMISED else None
+        if entry is None or entry.state is not EntryState.PROMISED:
+            return None
+        self.hosts.forget(uid)
+        return self.release(uid)
 
     # --- what the cluster shows ---
 

@@ -1,6 +1,6 @@
 """The door of the state: objects of the API come in, views go out, promises go through to the ledger.
 
-A source (`snapshot_file`, an API server's watch) calls `apply_topology`, `apply_pod` and their `remove_…` twins with raw objects, in
+A source (`snapshot_file`, an API server's watch) calls `apply_topology`, `apply_node`, `apply_pod` and their `remove_…` twins with raw objects, in
 any order and as often as it likes: each call says what is true now, so a repeated or a missed event is repaired by the next one. Anything that cannot
 be read closes its node by name and is never dropped. Who decides about GPUs reads `view()` and writes through `ledger`.
 """
@@ -18,6 +18,7 @@ import numpy as np
 from extender.cluster.charges import Charges, charges
 from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
 from extender.cluster.gpushare_nodes import PluginNodes, Served
+from extender.cluster.hosts import NodeFacts, read_node
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.observed import ObservedHolders
 from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
@@ -25,6 +26,7 @@ from extender.cluster.view import TentativeHold, View
 from extender.handoff import native
 from extender.handoff.gpushare_order import Assumed, AssumeOrder
 from extender.reasons import Refusal
+from extender.requests import read_requests
 from topology.api import GpuHolder, GPUTopology, read_gputopology
 from topology.collective import Depth
 from topology.errors import TopologyError
@@ -83,9 +85,8 @@ class Cluster:
         try:
             topology = read_gputopology(raw)
         except TopologyError as error:
-            metadata = raw.get("metadata")
-            name = metadata.get("name") if isinstance(metadata, Mapping) else None
-            if isinstance(name, str) and name:
+            name = _name(raw)
+            if name:
                 self._forget_topology(name)
                 self._close(name, "topology", Refusal.TOPOLOGY_UNREADABLE, str(error))
             return str(error)
@@ -178,6 +179,28 @@ class Cluster:
                 self._holds[uid] = replace(hold, mask=gpus.mask_of(held), shares=here)
         self._columns.set_gpus(row, gpus)
 
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def apply_node(self, raw: Mapping[str, Any]) -> None:
+        """Take in a Node as it is now: what it has to give beside GPUs, and what gpushare's device plugin says of them."""
+        name = _name(raw)
+        if name:
+            self.ledger.hosts.set_node(name, read_node(raw))
+            self._look_again(self._plugins.apply_node(name, raw))
+
+    def remove_node(self, name: str) -> None:
+        """Take a Node out that is gone; what its GPUTopology and its pods say stays."""
+        self.ledger.hosts.drop_node(name)
+        self._look_again(self._plugins.remove_node(name))
+
+    def node_of(self, name: str) -> NodeFacts | None:
+        """Return what was read of that Node, None where none was seen."""
+        return self.ledger.hosts.facts_of(name)
+
+    def node_names(self) -> set[str]:
+        """Return the names of the Nodes that were seen."""
+        return self.ledger.hosts.nodes()
+
     # --- gpushare's device plugin -----------------------------------------------------------------------------------
 
     def apply_config_map(self, raw: Mapping[str, Any]) -> None:
@@ -224,7 +247,8 @@ class Cluster:
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def apply_pod(self, raw: Mapping[str, Any]) -> None:
-        """Take in a pod as it is now: it holds GPUs while it is bound and has not ended, and then no longer."""
+        """Take in a pod as it is now: it holds GPUs, CPU and memory while it is bound and has not ended, and then no longer."""
+        self._count_requests(raw)
         pod = read_bound_pod(raw, self._resource)
         if pod is None:
             metadata = raw.get("metadata")
@@ -233,7 +257,7 @@ class Cluster:
             return
         before = self._node_of_pod.get(pod.uid)
         if before is not None and before != pod.node:
-            self.remove_pod(pod.uid)
+            self._take_out(pod.uid)
         if pod.uid not in self._node_of_pod:
             self._observed.came(pod, self._topologies.get(pod.node))
             self._arrived.append(pod)
@@ -255,6 +279,11 @@ class Cluster:
 
     def remove_pod(self, uid: str, *, ended: bool = True, deleted: datetime | None = None) -> None:
         """Take a pod out that is gone: its GPUs are free at once, unless its containers may run on and the node's agent can tell."""
+        self.ledger.hosts.release(uid)
+        self._take_out(uid, ended=ended, deleted=deleted)
+
+    def _take_out(self, uid: str, *, ended: bool = True, deleted: datetime | None = None) -> None:
+        """Take a pod out as a holder of GPUs, and as nothing else."""
         self.unhold(uid)
         self.assume_order.settle(uid)
         self._edits.pop(uid, None)
@@ -274,10 +303,22 @@ class Cluster:
         node = _node(raw)
         if not node:
             return
-        self.remove_pod(uid_of(metadata))
+        self._take_out(uid_of(metadata))
         if _has_ended(raw):
             self._observed.ended(node, (str(metadata.get("namespace") or "default"), str(metadata.get("name"))))
             self._update_observed(node)
+
+    def _count_requests(self, raw: Mapping[str, Any]) -> None:
+        """Count what a bound pod, with GPUs or without, requests of its node until its containers have ended; an unbound one is news from before its binding."""
+        node, metadata, spec = _node(raw), raw.get("metadata"), raw.get("spec")
+        if not node or not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
+            return
+        uid, hosts = uid_of(metadata), self.ledger.hosts
+        if _has_ended(raw):
+            hosts.release(uid)
+        else:
+            # Without containers it is a Binding's word alone, about a pod that nobody showed: what was promised is all that is known.
+            hosts.charge(uid, node, read_requests(raw) if spec.get("containers") else hosts.requests_of(uid))
 
     def _unedited(self, pod: BoundPod) -> BoundPod:
         """Return the pod with the allocation that came with its binding: whoever changed it since is not believed, and is told once."""
@@ -420,7 +461,7 @@ class Cluster:
         return self._view
 
     def view_without(self, node: str, uids: AbstractSet[str]) -> View:
-        """Return the state as it would be with those pods gone from that node."""
+        """Return the state as it would be with those pods gone from that node; of their GPUs alone, since nobody scores it."""
         view = self.view()
         row = view.row_of.get(node, -1)
         if not 0 <= row < view.rows:
@@ -442,14 +483,15 @@ class Cluster:
         return self._topologies.keys() | unreadable
 
     def pod_uids(self) -> set[str]:
-        """Return the pods that hold GPUs, or are believed to: a list of all pods that lacks one of them means that it is gone.
+        """Return the pods that hold something of a node, or are believed to: a list of all pods that lacks one of them means that it is gone.
 
         Promises are left out: whether their pods are there is asked pod by pod.
         """
         entered = {entry.uid for entry in self.ledger if entry.state is not EntryState.PROMISED and not self._observed.is_ghost(entry)}
-        return self._node_of_pod.keys() | entered
+        return self._node_of_pod.keys() | entered | set(self.ledger.hosts.bound())
 
     def _take(self, now: float) -> View:
+        self.ledger.hosts.show_new_rows()
         columns, n = self._columns, self._columns.count
         usable = _frozen(columns.usable[:n].copy())
         gpus, closed_by = columns.share_lists()
@@ -468,6 +510,9 @@ class Cluster:
             left=_frozen(columns.left[:n].copy()),
             closed=_frozen(columns.closed[:n].copy()),
             row_generation=_frozen(columns.row_generation[:n].copy()),
+            cpu_left=_frozen(columns.cpu_left[:n].copy()),
+            memory_left=_frozen(columns.memory_left[:n].copy()),
+            host_generation=_frozen(columns.host_generation[:n].copy()),
             holds=tuple(self._holds.values()),
         )
 
@@ -484,6 +529,12 @@ def _same_for_placement(a: GPUTopology, b: GPUTopology) -> bool:
 
 def _health_and_holders(topology: GPUTopology) -> list[tuple[str, bool, tuple[GpuHolder, ...]]]:
     return [(gpu.uuid, gpu.healthy, gpu.holders) for gpu in topology.status.gpus]
+
+
+def _name(raw: Mapping[str, Any]) -> str:
+    metadata = raw.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def _node(raw: Mapping[str, Any]) -> str:

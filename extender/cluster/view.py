@@ -50,6 +50,7 @@ class Room:
 class View:
     """One generation of the cluster. Arrays have one entry a row (a node) and cannot be written.
 
+    CPU and memory are for scores alone, nothing here is feasible or not by them: kube-scheduler's NodeResourcesFit has looked at them before we are called.
     ``names`` and ``row_of`` are shared with the live state, which only ever appends to them: rows from ``rows`` on are not this view's.
     """
 
@@ -66,7 +67,10 @@ class View:
     offered: NDArray[np.int32]  # (rows, 16) MiB of each GPU that are given away in shares
     left: NDArray[np.int32]  # (rows, 16) MiB of each that shares may still take: 0 where it is held whole or not healthy
     closed: NDArray[np.int8]  # (rows,) Refusal
-    row_generation: NDArray[np.int64]  # (rows,)
+    row_generation: NDArray[np.int64]  # (rows,) last change of what fits there
+    cpu_left: NDArray[np.int64]  # (rows,) millicores that pods have not requested; UNKNOWN where no Node tells
+    memory_left: NDArray[np.int64]  # (rows,) MiB, as above; both are below 0 where pods request more than there is
+    host_generation: NDArray[np.int64]  # (rows,) last change of anything, CPU and memory among it
     holds: tuple[TentativeHold, ...] = ()
 
     @property

@@ -11,7 +11,6 @@ from extender.kube.watch import PAGE, Resource
 
 JsonObject = dict[str, Any]
 
-NODES: Final = Resource("/api/v1/nodes", "Node")
 _ATTEMPTS: Final = 3  # a list whose version is compacted between two pages starts again; that happens after five minutes
 
 

@@ -1,4 +1,4 @@
-"""Where the reflectors' objects go: pods and topologies into the cluster's state.
+"""Where the reflectors' objects go: pods, nodes and topologies into the cluster's state.
 
 `serving` puts one of each between a `watch.Reflector` and the `Cluster`. A sink knows what a list may remove: everything that the state holds by now,
 also pods that were bound by this very process and that no watch has shown yet.
@@ -41,7 +41,7 @@ class PodSink:
         self._cluster.remove_pod(self.key(raw), ended=not may_run(raw), deleted=_time_of_deletion(raw))
 
     def known(self) -> set[str]:
-        """Return the UIDs that hold GPUs here."""
+        """Return the UIDs of the pods that hold something of a node here."""
         return self._cluster.pod_uids()
 
     def forget(self, key: str) -> None:
@@ -64,6 +64,33 @@ def is_parked(raw: JsonObject) -> bool:
         return False
     conditions = (raw.get("status") or {}).get("conditions") or ()
     return any(condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable" for condition in conditions)
+
+
+class NodeSink:
+    """Nodes, by name."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def key(self, raw: JsonObject) -> str:
+        """Return the node's name."""
+        return str((raw.get("metadata") or {}).get("name", ""))
+
+    def apply(self, raw: JsonObject) -> None:
+        """Take in a node as it is now; most of it is not kept."""
+        self._cluster.apply_node(raw)
+
+    def remove(self, raw: JsonObject) -> None:
+        """Take out a node that is gone."""
+        self.forget(self.key(raw))
+
+    def known(self) -> set[str]:
+        """Return the names that the state has."""
+        return self._cluster.node_names()
+
+    def forget(self, key: str) -> None:
+        """Take out a node that a list no longer has."""
+        self._cluster.remove_node(key)
 
 
 class TopologySink:

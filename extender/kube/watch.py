@@ -64,6 +64,7 @@ class Resource:
 
 
 PODS: Final = Resource("/api/v1/pods", "Pod")
+NODES: Final = Resource("/api/v1/nodes", "Node")
 TOPOLOGIES: Final = Resource("/apis/linkwise.dev/v1alpha1/gputopologies", "GPUTopology")
 
 

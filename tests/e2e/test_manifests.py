@@ -323,7 +323,6 @@ NOT_THE_EXTENDER = (
     Request("", "POST", "create", "/pods", TEAM),
     Request("", "PATCH", "patch", "/pods/status", TEAM),
     Request("", "POST", "create", "/bindings", TEAM),
-    Request("", "GET", "list", "/nodes"),
     Request("", "PUT", "update", "/nodes", name="node-a"),
     Request("", "PATCH", "patch", "/nodes/status", name="node-a"),
     Request("", "GET", "get", "/secrets", NAMESPACE),

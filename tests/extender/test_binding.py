@@ -13,7 +13,7 @@ from extender.placement import Placement
 from extender.protocol import BindCall, Binding, BindResult, BindVerdict
 from extender.sample_machines import sample
 from extender.settings import Settings
-from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, cluster, extender_on, pod
+from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, cluster, extender_on, kube_node, pod
 from topology.api import Allocation
 from topology.topology_class import topology_class
 
@@ -187,6 +187,23 @@ async def test_a_bind_without_an_answer_keeps_its_promise_until_the_pod_tells():
     table.api.pods["default", "two"] = TWO.build()
     assert await table.bind(TWO) == "pod default/two is promised to node a; whether its binding took effect is not known yet"
     assert len(table.api.posted) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        pytest.param(BOUND, 60, id="bound"),
+        pytest.param(UNKNOWN, 60, id="promised as long as nobody tells"),
+        pytest.param(REFUSED, 64, id="refused"),
+    ],
+)
+async def test_cpu_and_memory_are_promised_with_the_gpus_and_given_back_with_them(answer: BindResult, left: int):
+    """As soon as it is decided, whatever the watch shows and when."""
+    table = bench(None, answer)
+    table.cluster.apply_node(kube_node("a", cpu="64", memory="64Gi"))
+    await table.bind(TWO.plain(cpu="4", memory="4Gi"))
+    view = table.cluster.view()
+    assert (int(view.cpu_left[0]), int(view.memory_left[0])) == (left * 1000, left * 1024)
 
 
 async def test_it_took_effect_and_the_second_call_succeeds():

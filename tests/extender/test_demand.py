@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from extender.containers import ContainerKind
 from extender.demand import Demand, Part, Shape, read_demand
+from extender.requests import NOTHING, Requests
 from extender.settings import Policy
 from tests.builders import PodBuilder, pod
 from tests.strategies import deep, json_objects, odd_pods
@@ -36,6 +37,11 @@ def container(name: object = "main", **resources: object) -> dict[str, Any]:
 
 def one_container(**resources: object) -> dict[str, Any]:
     return {"spec": {"containers": [container(**resources)]}}
+
+
+def test_what_a_pod_requests_beside_gpus_is_read_with_it():
+    assert read(pod("p").gpus(2).plain(cpu="1500m", memory="3Gi")).requests == Requests(1500, 3072)
+    assert read(pod("p").gpus(1)).requests == NOTHING
 
 
 # --- annotations ----------------------------------------------------------------------------------------------------

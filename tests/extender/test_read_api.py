@@ -79,6 +79,15 @@ def test_one_node_tells_which_gpus_the_driver_keeps_apart():
     assert found["bestSets"][0]["gpus"] == [0, 2]
 
 
+def test_every_node_tells_the_cpu_and_memory_left_and_null_where_no_node_tells():
+    made = extender_on(BUILT.node("mesh", cpu="8", memory="16Gi").with_pods(pod("web").plain(cpu="9500m", memory="1Gi").bound_to("mesh")))
+    listed = {each["name"]: (each["cpuLeftMilli"], each["memoryLeftMiB"]) for each in read_api.nodes(made.cluster)}
+    assert listed == {"pairs": (None, None), "mesh": (-1500, 15_360), "silent": (None, None)}
+    found = read_api.node(made.cluster, "mesh")
+    assert found is not None
+    assert (found["cpuLeftMilli"], found["memoryLeftMiB"]) == (-1500, 15_360)
+
+
 def test_a_node_without_a_readable_topology_is_known_all_the_same():
     made = extender()
     made.cluster.apply_topology({"metadata": {"name": "broken"}, "spec": {}})

@@ -18,7 +18,7 @@ from extender import serving
 from extender.sample_machines import sample
 from extender.serving import Access, Address, lease_name, serve_cluster
 from extender.settings import Settings
-from tests.builders import PodBuilder, pod
+from tests.builders import PodBuilder, kube_node, pod
 from tests.local_api_server import PODS, TOPOLOGIES, Fault, LocalApiServer, pod_path, running, until
 from topology.api import Allocation
 
@@ -184,6 +184,34 @@ async def test_nobody_is_answered_before_the_state_is_synced(tmp_path: Path, ser
         held.go.set()
         await replica.leads()
         assert (await replica.http.get("/readyz")).status_code == 200
+
+
+async def test_nobody_is_answered_before_the_nodes_are_listed(tmp_path: Path, server: LocalApiServer) -> None:
+    with server.failing("GET", "/api/v1/nodes") as rule:
+        async with started(tmp_path, server) as replica:
+            await rule.hit.wait()
+            assert not await replica.ready()
+            assert await replica.refusal() == "the state is not synced with the API server yet"
+            rule.times = 0
+            await comes_true(replica.ready)
+
+
+async def test_what_is_left_beside_the_gpus_follows_nodes_and_pods(server: LocalApiServer, served: Served) -> None:
+    async def shows(cpu: int | None) -> None:
+        async def shown() -> bool:
+            return (await served.http.get("/api/v1/nodes/node-a")).json()["cpuLeftMilli"] == cpu
+
+        await comes_true(shown)
+
+    await shows(None)
+    server.put("/api/v1/nodes/node-a", kube_node("node-a", cpu="64", memory="512Gi"))
+    await shows(64_000)
+    web = server.put_pod(pod("web").plain(cpu="4").bound_to("node-a").build())
+    await shows(60_000)
+    server.delete(pod_path(web))
+    await shows(64_000)
+    server.delete("/api/v1/nodes/node-a")
+    await shows(None)
 
 
 async def test_a_replica_that_does_not_lead_is_ready_and_sends_the_caller_away(tmp_path: Path, server: LocalApiServer) -> None:

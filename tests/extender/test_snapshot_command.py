@@ -98,7 +98,8 @@ def pods(draw: st.DrawFn, name: str) -> PodBuilder:
         made = made.sidecar(1)
     if draw(st.booleans()):
         made = made.init(2)
-    made = made.plain() if not made.containers else made
+    requested: dict[str, str] = draw(st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from(["1500m", "3Gi", "lots"]), max_size=2))
+    made = made.plain(**requested) if requested or not made.containers else made
     wishes: dict[str, str] = draw(
         st.dictionaries(
             st.sampled_from(["topology", "min_bandwidth", "max_distance", "gpu_model", "no_such_wish"]),
@@ -124,16 +125,21 @@ def clusters(draw: st.DrawFn) -> Snapshot:
         topologies[0]["status"]["holdersObserved"] = True
         topologies[0]["status"]["gpus"][0]["holders"] = [{"namespace": "default", "name": "pod-0"}]
     made = tuple(with_secrets(draw(pods(f"pod-{number}")).build()) for number in range(draw(st.integers(1, 5))))
+    for raw in made:
+        raw["spec"] |= draw(st.sampled_from([{}, {"overhead": {"cpu": "250m"}}, {"resources": {"requests": {"memory": "8Gi"}}}]))
     return Snapshot(nodes=(node_object("node-a"),), topologies=tuple(topologies), pods=made)
+
+
+ALLOCATABLE = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "158"}
 
 
 def node_object(name: str) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": {"zone": "a"}, "annotations": {"secret": SECRET}, "managedFields": [{"manager": SECRET}]},
+        "metadata": {"name": name, "labels": {"zone": SECRET, "gpushare": "true"}, "annotations": {"secret": SECRET}, "managedFields": [{}]},
         "spec": {"podCIDR": "10.244.0.0/24", "providerID": SECRET},
-        "status": {"allocatable": {"nvidia.com/gpu": "8"}, "images": [{"names": [SECRET]}], "addresses": [{"address": SECRET}]},
+        "status": {"allocatable": ALLOCATABLE, "images": [{"names": [SECRET]}], "addresses": [{"address": SECRET}]},
     }
 
 
@@ -157,6 +163,7 @@ def test_stripping_what_is_stripped_changes_nothing(snapshot: Snapshot) -> None:
 
 def test_what_is_kept_of_a_pod_is_this_and_nothing_else() -> None:
     whole = with_secrets(pod("train").gpus(2).init(1).min_bandwidth(100).terminating().holding("node-a", "GPU-1", "GPU-2").build())
+    whole["spec"] |= {"overhead": {"cpu": "250m"}, "resources": {"requests": {"cpu": "4"}, "claims": [{"name": SECRET}]}}
     whole["metadata"]["annotations"]["ALIYUN_COM_GPU_MEM_IDX"] = "0"
     two, one = ({"nvidia.com/gpu": amount} for amount in ("2", "1"))
     assert stripped(Snapshot(pods=(whole,))).pods == (
@@ -176,6 +183,8 @@ def test_what_is_kept_of_a_pod_is_this_and_nothing_else() -> None:
             },
             "spec": {
                 "nodeName": "node-a",
+                "overhead": {"cpu": "250m"},
+                "resources": {"requests": {"cpu": "4"}},
                 "initContainers": [{"name": "init", "resources": {"requests": one, "limits": one}}],
                 "containers": [{"name": "main", "resources": {"requests": two, "limits": two}}],
             },
@@ -188,13 +197,13 @@ def test_what_is_kept_of_a_pod_is_this_and_nothing_else() -> None:
     )
 
 
-def test_what_is_kept_of_a_node_is_name_labels_and_what_it_has_to_give() -> None:
+def test_what_is_kept_of_a_node_is_name_gpushares_label_and_what_it_has_to_give() -> None:
     (kept,) = stripped(Snapshot(nodes=(node_object("node-a"),))).nodes
     assert kept == {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": "node-a", "labels": {"zone": "a"}},
-        "status": {"allocatable": {"nvidia.com/gpu": "8"}},
+        "metadata": {"name": "node-a", "labels": {"gpushare": "true"}},
+        "status": {"allocatable": ALLOCATABLE},
     }
 
 

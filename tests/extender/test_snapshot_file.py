@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.cluster import Cluster
 from extender.protocol import Binding, BindVerdict
 from extender.snapshot_file import Snapshot, SnapshotCluster, parse_snapshot, read_snapshot
-from tests.builders import Clock, allocation_of, cluster, pod
+from tests.builders import Clock, allocation_of, cluster, extender_on, pod
 from tests.strategies import deep, json_objects, json_values, odd_pods
 from topology.errors import SnapshotError
 
@@ -276,6 +276,18 @@ async def test_pods_read_back_give_the_same_state_again():
     again, problems = fed(parse_snapshot(as_json(Snapshot((NODE,), tuple(TOPOLOGIES), tuple(source.pods())).to_list()), "f"))
     assert problems == []
     assert again.cluster.view().free.tolist() == source.cluster.view().free.tolist() != fed(EXPECTED)[0].cluster.view().free.tolist()
+
+
+async def test_what_is_left_beside_the_gpus_is_told_by_nodes_and_pods_and_by_what_is_bound():
+    """Pods of the snapshot, and pods that are filtered and bound on the laptop and that no snapshot knows."""
+    built = cluster().mesh("a").node("a", cpu="64", memory="64Gi").with_pods(pod("web").plain(cpu="4", memory="1Gi").bound_to("a"))
+    extender = extender_on(built)
+    assert int(extender.cluster.view().cpu_left[0]) == 60_000
+    asked = pod("new").gpus(1).plain(cpu="8", memory="3Gi")
+    extender.filter(asked, "a")
+    assert await extender.bind(asked, "a") == ""
+    view = extender.cluster.view()
+    assert (int(view.cpu_left[0]), int(view.memory_left[0])) == (52_000, 60 * 1024)
 
 
 async def test_a_deleted_pod_is_gone_and_its_gpus_are_free():

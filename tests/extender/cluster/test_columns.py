@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
+from extender.cluster.columns import NO_CLASS, NO_GPUS, UNKNOWN, Columns, NodeGpus
 from extender.reasons import Refusal
 from extender.sample_machines import sample
 from topology.topology_class import topology_class
@@ -45,6 +45,8 @@ def test_the_arrays_grow_and_keep_what_they_hold():
     assert set(columns.closed[1:1001].tolist()) == {Refusal.NO_TOPOLOGY}
     assert set(columns.class_index[1:1001].tolist()) == {NO_CLASS}
     assert {len(array) for array in (columns.class_index, columns.usable, columns.held, columns.closed, columns.row_generation)} == {1024}
+    assert {len(array) for array in (columns.cpu_left, columns.memory_left, columns.host_generation)} == {1024}
+    assert set(columns.cpu_left.tolist()) == set(columns.memory_left.tolist()) == {UNKNOWN}
 
 
 def test_every_touch_has_a_generation_of_its_own():
@@ -54,6 +56,16 @@ def test_every_touch_has_a_generation_of_its_own():
     columns.touch(a)
     columns.touch(b)
     assert (columns.row_generation[a], columns.row_generation[b], columns.generation) == (before + 1, before + 2, before + 2)
+
+
+def test_cpu_and_memory_have_a_stamp_that_costs_no_answer_about_gpus():
+    columns = Columns()
+    row = columns.row("a")
+    before = int(columns.row_generation[row])
+    columns.touch_host(row)
+    assert (columns.row_generation[row], columns.host_generation[row], columns.generation) == (before, before + 1, before + 1)
+    columns.touch(row)
+    assert columns.row_generation[row] == columns.host_generation[row] == columns.generation
 
 
 def test_lists_that_a_reader_holds_are_copied_before_the_next_write():

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster import Cluster, Entry, EntryState
+from extender.cluster import UNKNOWN, Cluster, Entry, EntryState, NodeFacts
 from extender.reasons import Refusal
-from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, allocation_of, changed, cluster, pod
+from extender.requests import Requests
+from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, allocation_of, changed, cluster, kube_node, pod
 from tests.strategies import json_objects, odd_pods
 
 GPU = "nvidia.com/gpu"
@@ -428,7 +429,161 @@ def test_no_object_at_all_crashes_the_state_or_opens_a_node(pods: list[JsonObjec
     assert not is_open(made, "b")
 
 
+# --- CPU and memory -------------------------------------------------------------------------------------------------
+
+OFFERED = kube_node("b", cpu="64", memory="128Gi")
+
+
+def left(made: Cluster, node: str = "b") -> tuple[int, int]:
+    """Return cores and GiB left."""
+    view = made.view()
+    row = view.row_of[node]
+    return int(view.cpu_left[row]) // 1000, int(view.memory_left[row]) // 1024
+
+
+def requesting(name: str, cpu: str = "4", memory: str = "8Gi") -> PodBuilder:
+    return pod(name).plain(cpu=cpu, memory=memory)
+
+
+def with_node(made: Cluster | None = None) -> Cluster:
+    made = made or state()
+    made.apply_node(OFFERED)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pods", "found"),
+    [
+        pytest.param([], (64, 128), id="an idle node"),
+        pytest.param([requesting("p").bound_to("b")], (60, 120), id="a pod without GPUs"),
+        pytest.param([requesting("p").gpus(1).bound_to("b", "unreadable")], (60, 120), id="a pod that closes the node"),
+        pytest.param([requesting("p").gpus(1, "gpu").holding("b", UUIDS["b"][0], container="gpu")], (60, 120), id="a pod with GPUs"),
+        pytest.param([requesting("p").bound_to("b").terminating()], (60, 120), id="a terminating pod counts until it has ended"),
+        pytest.param([requesting("p").bound_to("b", phase="Pending")], (60, 120), id="a pod whose containers have not started"),
+        pytest.param([requesting("p").bound_to("b", phase="Failed")], (64, 128), id="a pod that has ended"),
+        pytest.param([requesting("p")], (64, 128), id="a pod that is not bound"),
+        pytest.param([requesting("p").bound_to("a"), requesting("q").bound_to("b")], (60, 120), id="a pod elsewhere"),
+        pytest.param([requesting("p").bound_to("b"), requesting("p").bound_to("b")], (60, 120), id="a pod seen twice"),
+        pytest.param([requesting("p").bound_to("b"), requesting("p").bound_to("b", phase="Succeeded")], (64, 128), id="a pod that ends"),
+        pytest.param([requesting("p").bound_to("b"), requesting("p").bound_to("a")], (64, 128), id="another pod's place by the same UID"),
+        pytest.param([requesting("p").bound_to("b"), requesting("p")], (60, 120), id="old news of a pod that is bound"),
+    ],
+)
+def test_what_pods_request_is_counted_while_they_are_on_the_node(pods: list[PodBuilder], found: tuple[int, int]):
+    made = with_node()
+    for each in pods:
+        made.apply_pod(each.build())
+    assert left(made) == found
+
+
+def test_a_pod_that_is_gone_requests_nothing_and_is_known_until_then():
+    made = with_node()
+    made.apply_pod(requesting("p").bound_to("b").build())
+    assert made.pod_uids() == {pod("p").uid}
+    made.remove_pod(pod("p").uid, ended=False)
+    assert left(made) == (64, 128)
+    assert made.pod_uids() == set()
+
+
+def test_a_node_is_known_by_what_it_offers_until_it_is_gone():
+    made = with_node()
+    assert made.node_of("b") == NodeFacts(64_000, 131_072)
+    assert made.node_names() == {"b"}
+    made.apply_node(kube_node("b", cpu="32", memory="128Gi"))
+    assert left(made) == (32, 128)
+    made.remove_node("b")
+    assert (made.node_of("b"), made.node_names()) == (None, set())
+    assert made.view().cpu_left[1] == made.view().memory_left[1] == UNKNOWN
+    assert is_open(made, "b"), "what fits is told by its GPUTopology"
+
+
+@given(json_objects)
+def test_no_node_is_too_odd(raw: JsonObject):
+    made = state()
+    made.apply_node(raw)
+    assert made.view().rows == 2
+
+
+def test_a_topology_may_come_after_node_and_pods():
+    made = Cluster(GPU, Clock())
+    made.apply_pod(requesting("p").bound_to("b").build())
+    with_node(made)
+    assert made.view().rows == 0, "a node without GPUs costs no row"
+    made.apply_topology(TOPOLOGY["b"])
+    assert left(made) == (60, 120)
+
+
+def test_a_promise_counts_until_it_is_forgotten_and_a_binding_takes_its_place():
+    made = with_node()
+    entry = Entry(pod("p").uid, "default", "p", "b", frozenset(UUIDS["b"][:1]), EntryState.PROMISED)
+    made.ledger.promise(entry, Requests(4000, 8192))
+    assert left(made) == (60, 120)
+    made.ledger.forget(entry.uid)
+    assert left(made) == (64, 128)
+    made.ledger.promise(entry, Requests(4000, 8192))
+    made.apply_pod(requesting("p", cpu="8").gpus(1, "gpu").holding("b", UUIDS["b"][0], container="gpu").build())
+    assert left(made) == (56, 120)
+    made.ledger.forget(entry.uid)
+    assert left(made) == (56, 120)
+
+
+def test_a_binding_of_a_pod_that_nobody_showed_keeps_what_was_promised():
+    """In a snapshot's memory such a pod is a name, a node and an allocation."""
+    made = with_node()
+    made.ledger.promise(Entry(pod("p").uid, "default", "p", "b", frozenset(UUIDS["b"][:1]), EntryState.PROMISED), Requests(4000, 8192))
+    stub = pod("p").bound_to("b", allocation_of("b", {"main": UUIDS["b"][:1]})).build()
+    made.apply_pod({**stub, "spec": {"nodeName": "b"}})
+    assert left(made) == (60, 120)
+
+
+events = st.tuples(
+    st.sampled_from(["p", "q", "r"]),
+    st.sampled_from(["a", "b", None]),
+    st.sampled_from(["1", "2"]),
+    st.sampled_from(["Running", "Running", "Succeeded", "gone"]),
+    st.booleans(),
+)
+
+
+@given(st.lists(events, max_size=12))
+def test_after_any_events_the_sums_are_those_of_a_fresh_count(happened: list[tuple[str, str | None, str, str, bool]]):
+    """The last word about each pod decides; a pod without a node is news from before its binding."""
+    made, last = with_node(), {}
+    for name, node, cpu, what, whole_gpu in happened:
+        if what == "gone":
+            made.remove_pod(pod(name).uid)
+            last.pop(name, None)
+            continue
+        asked = requesting(name, cpu=cpu).gpus(1, "gpu") if whole_gpu else requesting(name, cpu=cpu)
+        made.apply_pod((asked if node is None else asked.bound_to(node, phase=what)).build())
+        if node is not None:
+            last[name] = (node, int(cpu)) if what == "Running" else (None, 0)
+    assert left(made)[0] == 64 - sum(cpu for node, cpu in last.values() if node == "b")
+    assert made.pod_uids() == {pod(name).uid for name, (node, _) in last.items() if node}
+
+
 # --- generations and tentative holds --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(lambda made: made.apply_pod(requesting("p").bound_to("b").build()), id="a pod without GPUs"),
+        pytest.param(lambda made: made.apply_node(kube_node("b", cpu="1", memory="1Gi")), id="a node offers less"),
+        pytest.param(lambda made: made.remove_node("b"), id="the node is gone"),
+    ],
+)
+def test_a_change_of_cpu_and_memory_is_seen_and_costs_no_answer_about_gpus(event: Callable[[Cluster], object]):
+    made = with_node()
+    before = made.view()
+    event(made)
+    after = made.view()
+    assert after.row_generation.tolist() == before.row_generation.tolist()
+    assert after.host_generation[1] > before.generation
+    assert after.host_generation[0] == before.host_generation[0]
+    again = made.view()
+    event(made)
+    assert made.view() is again, "the same once more changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -448,6 +603,7 @@ def test_every_change_stamps_its_row_and_no_other(event: Callable[[Cluster], obj
     event(made)
     after = made.view()
     assert after.row_generation[1] > before.generation
+    assert after.host_generation[1] >= after.row_generation[1]
     assert after.row_generation[0] == before.row_generation[0]
 
 

@@ -14,7 +14,7 @@ def state() -> Cluster:
 
 def test_the_arrays_cannot_be_written():
     view = state().view()
-    for array in (view.class_index, view.usable, view.free, view.closed, view.row_generation):
+    for array in (view.class_index, view.usable, view.free, view.closed, view.row_generation, view.cpu_left, view.memory_left, view.host_generation):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
 

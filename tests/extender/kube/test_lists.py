@@ -6,7 +6,8 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import Configuration
 
 from extender.kube.client import ApiRefusedError, KubeClient
-from extender.kube.lists import NODES, list_all
+from extender.kube.lists import list_all
+from extender.kube.watch import NODES
 
 
 class Pages:

@@ -6,9 +6,9 @@ import pytest
 import structlog
 
 from extender.cluster import Cluster, Entry, EntryState
-from extender.kube.sinks import PodSink, TopologySink, is_parked
+from extender.kube.sinks import NodeSink, PodSink, TopologySink, is_parked
 from extender.sample_machines import sample
-from tests.builders import Clock, allocation_of, changed, pod
+from tests.builders import Clock, allocation_of, changed, kube_node, pod
 
 JsonObject = dict[str, Any]
 NODE = "node-a"
@@ -114,6 +114,16 @@ def test_a_pod_without_a_uid_is_told_apart_by_name(cluster: Cluster) -> None:
     assert free(cluster) == 8
 
 
+def test_a_pod_without_gpus_is_known_while_it_is_bound(cluster: Cluster) -> None:
+    """A list that lacks it has to take its CPU and memory back."""
+    sink = PodSink(cluster)
+    bound = pod("web").plain(cpu="1").bound_to(NODE).build()
+    sink.apply(bound)
+    assert sink.known() == {"uid-default-web"}
+    sink.forget("uid-default-web")
+    assert sink.known() == set()
+
+
 # --- parked pods ----------------------------------------------------------------------------------------------------
 
 PARKED = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
@@ -151,6 +161,19 @@ def test_whoever_wants_to_hears_of_parked_pods_and_of_no_others(cluster: Cluster
     sink.apply(pod("new").gpus(1).build())
     sink.apply(pod("bound").holding(NODE, UUIDS[0]).build())
     assert heard == ["parked"]
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_known_until_it_is_gone(cluster: Cluster) -> None:
+    sink = NodeSink(cluster)
+    raw = kube_node(NODE, cpu="64", memory="512Gi")
+    sink.apply(raw)
+    assert sink.known() == {sink.key(raw)} == {NODE}
+    sink.remove(raw)
+    assert sink.known() == set()
+    sink.forget(NODE)
 
 
 # --- topologies -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster import NodeGpus, Room, View
+from extender.cluster import UNKNOWN, NodeGpus, Room, View
 from extender.containers import ContainerKind
 from extender.demand import Part, Shape
 from extender.placement import Placement
@@ -52,6 +52,9 @@ def view_of(*kinds: str, usable: int | None = None) -> View:
         left=np.zeros((len(index), MOST_GPUS), np.int32),
         closed=np.zeros(len(index), np.int8),
         row_generation=np.ones(len(index), np.int64),
+        cpu_left=np.full(len(index), UNKNOWN),
+        memory_left=np.full(len(index), UNKNOWN),
+        host_generation=np.ones(len(index), np.int64),
     )
 
 

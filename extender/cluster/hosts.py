@@ -1,0 +1,194 @@
+"""CPU and memory of the nodes: what a Node has to give, what its pods request, and so what is left beside the GPUs.
+
+`state` brings Nodes and pods, in any order and as often as it likes; `ledger` brings promises. Everything is keyed by pod UID, so a pod that is seen twice
+counts once, and each change costs the same however many pods there are. Sums are kept for every node that was heard of, since a GPUTopology may come last;
+they are shown in the columns of those that have a row. This decides nothing about what fits: kube-scheduler's NodeResourcesFit has refused nodes without room
+before the extender is called. It is for scores. Resizes in place count as asked for.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from extender.cluster.columns import UNKNOWN, Columns
+from extender.requests import MIB, NOTHING, Requests, quantity
+from topology.api import annotations
+
+_GPUSHARE_LABEL: Final = "gpushare"
+_GPUSHARE_COUNT: Final = "aliyun.com/gpu-count"
+_MOST: Final = 2**61  # nothing left is farther from 0; a Node may say whatever it likes, and sums must stay apart from UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What is read of a Node; None where it says nothing that can be read. ``gpu_count`` and ``gpu_mem`` are gpushare's, in its own unit."""
+
+    cpu_milli: int | None = None
+    memory_mib: int | None = None
+    gpu_count: int = 0
+    gpu_mem: int = 0
+    gpushare: str = ""  # the value of that label
+
+
+def read_node(raw: Mapping[str, Any]) -> NodeFacts:
+    """Return what matters of a raw Node; never raises.
+
+    >>> read_node({"status": {"allocatable": {"cpu": "64", "memory": "512Gi"}}})
+    NodeFacts(cpu_milli=64000, memory_mib=524288, gpu_count=0, gpu_mem=0, gpushare='')
+    """
+    allocatable = _mapping(_mapping(raw.get("status")).get("allocatable"))
+    label = _mapping(_mapping(raw.get("metadata")).get("labels")).get(_GPUSHARE_LABEL)
+    memory = quantity(allocatable.get("memory"))
+    return NodeFacts(
+        quantity(allocatable.get("cpu"), 1000),
+        None if memory is None else memory // MIB,
+        quantity(allocatable.get(_GPUSHARE_COUNT)) or 0,
+        quantity(allocatable.get(annotations.GPUSHARE_MEMORY)) or 0,
+        label if isinstance(label, str) else "",
+    )
+
+
+@dataclass(slots=True)
+class _Sums:
+    """One node: what it has to give, None before its Node is seen, and what its pods request together."""
+
+    name: str
+    facts: NodeFacts | None = None
+    pods: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+    def count(self, requests: Requests, sign: int) -> None:
+        """Add a pod, or take it off."""
+        self.pods += sign
+        self.cpu_milli += sign * requests.cpu_milli
+        self.memory_mib += sign * requests.memory_mib
+
+    def left(self) -> tuple[int, int]:
+        """Return millicores and MiB left."""
+        facts = self.facts or _NO_FACTS
+        return _left(facts.cpu_milli, self.cpu_milli), _left(facts.memory_mib, self.memory_mib)
+
+
+_NO_FACTS: Final = NodeFacts()
+
+
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    sums: _Sums
+    requests: Requests
+    promised: bool  # decided here; no bound pod was seen
+
+
+class Hosts:
+    """What is left on each node; writes `cpu_left` and `memory_left`."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._nodes: dict[str, _Sums] = {}
+        self._charges: dict[str, _Charge] = {}  # by pod UID
+        self._rows_shown = 0
+
+    # --- Nodes ---
+
+    def set_node(self, name: str, facts: NodeFacts) -> None:
+        """Take in what a Node has to give; undo with `drop_node`."""
+        sums = self._sums(name)
+        if sums.facts != facts:
+            sums.facts = facts
+            self._show(sums)
+
+    def drop_node(self, name: str) -> None:
+        """Take a Node out that is gone: what is left there is unknown, its pods stay counted until they are gone as well."""
+        sums = self._nodes.get(name)
+        if sums is not None:
+            sums.facts = None
+            self._show(sums)
+
+    def facts_of(self, name: str) -> NodeFacts | None:
+        """Return what was read of that Node, None where none was seen."""
+        sums = self._nodes.get(name)
+        return None if sums is None else sums.facts
+
+    def nodes(self) -> set[str]:
+        """Return the names of the Nodes that were seen."""
+        return {name for name, sums in self._nodes.items() if sums.facts is not None}
+
+    # --- pods ---
+
+    def promise(self, uid: str, node: str, requests: Requests) -> None:
+        """Count a pod that is to be bound, unless it was seen bound somewhere; undo with `forget`."""
+        known = self._charges.get(uid)
+        if known is None or known.promised:
+            self._count(uid, node, requests, promised=True)
+
+    def forget(self, uid: str) -> None:
+        """Undo a promise whose pod was never seen bound; what a bound pod requests stays."""
+        known = self._charges.get(uid)
+        if known is not None and known.promised:
+            self.release(uid)
+
+    def charge(self, uid: str, node: str, requests: Requests) -> None:
+        """Count a pod that sits on a node, in place of what was known of it; undo with `release`."""
+        self._count(uid, node, requests, promised=False)
+
+    def release(self, uid: str) -> None:
+        """Take a pod out that has ended or is gone."""
+        known = self._charges.pop(uid, None)
+        if known is not None:
+            known.sums.count(known.requests, -1)
+            self._show(known.sums)
+
+    def requests_of(self, uid: str) -> Requests:
+        """Return what is counted for that pod."""
+        known = self._charges.get(uid)
+        return NOTHING if known is None else known.requests
+
+    def bound(self) -> Iterator[str]:
+        """Yield the UIDs of the pods that were seen bound."""
+        return (uid for uid, charge in self._charges.items() if not charge.promised)
+
+    # --- columns ---
+
+    def show_new_rows(self) -> None:
+        """Fill the columns of nodes that got their row since the last call: before that their sums had no place to be shown."""
+        for row in range(self._rows_shown, self._columns.count):
+            sums = self._nodes.get(self._columns.names[row])
+            if sums is not None:
+                self._columns.cpu_left[row], self._columns.memory_left[row] = sums.left()
+        self._rows_shown = self._columns.count
+
+    def _count(self, uid: str, node: str, requests: Requests, *, promised: bool) -> None:
+        known = self._charges.get(uid)
+        charge = _Charge(self._sums(node), requests, promised)
+        self._charges[uid] = charge
+        charge.sums.count(requests, 1)
+        if known is not None:
+            known.sums.count(known.requests, -1)
+            if known.sums is not charge.sums:
+                self._show(known.sums)
+        self._show(charge.sums)
+
+    def _sums(self, name: str) -> _Sums:
+        sums = self._nodes.get(name)
+        if sums is None:
+            sums = self._nodes[name] = _Sums(name)
+        return sums
+
+    def _show(self, sums: _Sums) -> None:
+        """Write what is left into the node's row where that is news; forget a node of which nothing is known any more."""
+        row = self._columns.row_of.get(sums.name)
+        left = sums.left()
+        if row is not None and left != (self._columns.cpu_left[row], self._columns.memory_left[row]):
+            self._columns.cpu_left[row], self._columns.memory_left[row] = left
+            self._columns.touch_host(row)
+        if sums.facts is None and not sums.pods:
+            del self._nodes[sums.name]
+
+
+def _left(allocatable: int | None, requested: int) -> int:
+    return UNKNOWN if allocatable is None else max(-_MOST, min(_MOST, allocatable - requested))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
