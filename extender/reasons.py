@@ -163,8 +163,8 @@ def _not_gpushare(_: Asked, __: NodeNumbers) -> str:
 
 def _gpushare_containers(_: Asked, __: NodeNumbers) -> str:
     return (
-        "gpushare's device plugin finds a pod by what its app containers ask for together, and is asked for one container at a time: "
-        "several containers or an init container with aliyun.com/gpu-mem work on nodes with one GPU alone"
+        "gpushare's device plugin finds a pod by its total and is asked container by container: "
+        "several containers with aliyun.com/gpu-mem, or an init container, need a node with one GPU"
     )
 
 

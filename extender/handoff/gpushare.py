@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from extender.requests import quantity
 from topology.api import annotations as keys
 from topology.errors import AllocationError, InputError, TopologyError
 from topology.inventory import Gpu
@@ -144,16 +145,10 @@ def read_plugin(node: Mapping[str, Any]) -> PluginGpus | None:
     return PluginGpus(count, units // count) if count else None
 
 
-# Kubelet writes counts of a device plugin as Kubernetes quantities of whole things: 320000 is "320k". Source: k8s.io/apimachinery resource.Quantity.
-_QUANTITY: Final = re.compile(r"([0-9]{1,12})(k|M|G|Ki|Mi|Gi)?")
-_MULTIPLES: Final = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-
-
 def _amount(allocatable: Mapping[str, Any], name: str, most: int) -> int:
     value = allocatable.get(name, "0")
-    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
-    amount = int(match[1]) * _MULTIPLES[match[2]] if match else -1
-    if not 0 <= amount <= most:
+    amount = quantity(value)  # kubelet shortens counts as well: 320000 is "320k"
+    if amount is None or amount > most:
         raise InputError(f"status.allocatable[{name}] of the Node is {_short(value)}; accepted: a whole number from 0 to {most}")
     return amount
 
