@@ -327,6 +327,21 @@ def test_the_guide_has_the_addresses_and_ports_of_the_manifests() -> None:
     assert "a port of their own (8889)" in GUIDE
 
 
+def test_the_guide_from_gpushare_has_the_address_the_routes_and_the_names_that_there_are() -> None:
+    guide = (REPOSITORY / "docs" / "gpushare.md").read_text(encoding="utf-8")
+    (fragment,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    (extender,) = yaml.safe_load(fragment)["extenders"]
+    service = only("Service", "linkwise-extender")["spec"]
+    assert extender["urlPrefix"] == f"http://{service['clusterIP']}:{service['ports'][0]['port']}/gpushare-scheduler"
+    app, _, _ = embedded(Snapshot(), Settings())
+    paths = {route.path for route in app.routes if isinstance(route, Route)}
+    assert {f"/gpushare-scheduler/{extender[verb]}" for verb in ("filterVerb", "bindVerb")} < paths
+    assert extender["managedResources"] == [{"name": annotations.GPUSHARE_MEMORY, "ignoredByScheduler": False}]
+    assert (extender["ignorable"], extender["nodeCacheCapable"]) == (False, True)
+    assert f"{annotations.GPUSHARE_NAMESPACE}/{annotations.GPUSHARE_UNHEALTHY}NODE" in guide
+    assert all(key.removeprefix("ALIYUN_COM_GPU_MEM") in guide for key in annotations.GPUSHARE_WRITTEN)
+
+
 def test_the_guide_mounts_the_folder_that_the_configuration_is_read_from() -> None:
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)]
     static_pod, kubeadm = (block.get("spec") or block["scheduler"] for block in blocks)

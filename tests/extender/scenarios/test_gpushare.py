@@ -13,6 +13,7 @@ from extender.handoff import gpushare
 from extender.sample_machines import sample
 from tests.builders import ClusterBuilder, Extender, JsonObject, PodBuilder, changed, cluster, extender_on, gpushare_node, pod, unhealthy_gpus
 from tests.gpushare_stand_in import PluginStandIn
+from topology.api import AllocatedGpu, Allocation
 
 GIB = 1024
 
@@ -71,6 +72,11 @@ def closed(extender: Extender, node: str) -> str:
     """Return what closes a node, empty where it is open."""
     view = extender.cluster.view()
     return view.closed_by[view.row_of[node]]
+
+
+def allocation(node: str, uuid: str, gib: int) -> str:
+    """Return the value of our annotation for a share of one GPU."""
+    return Allocation(node=node, containers={"main": (AllocatedGpu(uuid=uuid, memory_mib=gib * GIB, shared=True),)}).encode()
 
 
 # --- accounting -----------------------------------------------------------------------------------------------------
@@ -410,3 +416,81 @@ def test_a_node_that_counts_in_another_unit_than_most_is_closed():
     extender = extender_on(cluster().gpushare("a").gpushare("b").gpushare("c", units=23028))
     assert extender.filter(pod().units(8))["NodeNames"] == ["a", "b"]
     assert "most others in GiB" in closed(extender, "c")
+
+
+# --- whatever comes first -------------------------------------------------------------------------------------------
+
+NODES = [
+    gpushare_node("a", 4, 23),
+    gpushare_node("a", 3, 23),
+    gpushare_node("a", 4, 0),
+    gpushare_node("a", 4, 23, label="no"),
+    gpushare_node("a", 4, 9216),
+]
+TOPOLOGIES = [sample("mesh", "a").to_object(), changed(sample("mesh", "a").to_object(), without=1), {"metadata": {"name": "a"}, "spec": "broken"}]
+CONFIG_MAPS = [unhealthy_gpus("a", "0,2"), unhealthy_gpus("a", "9"), unhealthy_gpus("a", "?")]
+UUIDS = cluster().mesh("a").uuids("a")
+PODS = [
+    pod("old").placed_by_gpushare("a", 2, 10, 23),
+    pod("odd").placed_by_gpushare("a", 1, 4, 23).carrying(idx="x"),
+    pod("stand-in").units(4).bound_to("a", allocation("a", "gpushare:a:3", 4)).carrying(idx="3", pod="4", dev="23", assigned="true", assume_time="1"),
+    pod("real").units(6).bound_to("a", allocation("a", UUIDS[1], 6)).carrying(idx="2", pod="6", dev="23", assigned="true", assume_time="1"),
+    pod("stranger").units(1).bound_to("a"),
+]
+Event = tuple[str, int]  # what, and which of its kind; -1: it goes
+EVENTS = st.lists(
+    st.sampled_from(
+        [("node", n) for n in range(-1, len(NODES))]
+        + [("topology", n) for n in range(-1, len(TOPOLOGIES))]
+        + [("config map", n) for n in range(-1, len(CONFIG_MAPS))]
+        + [(f"pod {each}", n) for each in range(len(PODS)) for n in (-1, 0)]
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(EVENTS)
+def test_the_state_is_what_the_last_word_on_everything_says_in_whatever_order_it_came(events: list[Event]):
+    """Free capacity after any sequence equals what a fresh process would compute."""
+    lived, last = extender_on(cluster()), dict[str, int]()
+    _tell(lived, "topology", 0)
+    _tell(lived, "topology", -1)
+    for what, which in events:
+        _tell(lived, what, which)
+        last[what] = which
+    fresh = extender_on(cluster())
+    fresh.cluster.apply_topology(TOPOLOGIES[0])  # a node that was known once keeps its row
+    fresh.cluster.remove_topology("a")
+    for what, which in sorted(last.items()):
+        if which >= 0:
+            _tell(fresh, what, which)
+    assert _state(lived) == _state(fresh)
+
+
+def _tell(extender: Extender, what: str, which: int) -> None:
+    state = extender.cluster
+    if what == "node":
+        state.apply_node(NODES[which]) if which >= 0 else state.remove_node("a")
+    elif what == "topology":
+        state.apply_topology(TOPOLOGIES[which]) if which >= 0 else state.remove_topology("a")
+    elif what == "config map":
+        state.apply_config_map(CONFIG_MAPS[which]) if which >= 0 else state.remove_config_map("unhealthy-gpu-a")
+    else:
+        told = PODS[int(what.removeprefix("pod "))]
+        state.apply_pod(told.build()) if which >= 0 else state.remove_pod(told.uid)
+
+
+def _state(extender: Extender) -> JsonObject:
+    view = extender.cluster.view()
+    row = view.row_of["a"]
+    gpus = view.gpus[row]
+    return {
+        "gpus": (gpus.uuids, gpus.offered_mib, gpus.plugin_gpus),
+        "usable": int(view.usable[row]),
+        "free": int(view.free[row]),
+        "left": view.left[row].tolist(),
+        "closed": (int(view.closed[row]), sorted(view.closed_by[row].split("; "))),
+        "holders": sorted((entry.name, sorted(entry.uuids), sorted(entry.shares.items())) for entry in extender.cluster.ledger),
+        "unit": extender.cluster.mib_of_gpushare_unit,
+    }
