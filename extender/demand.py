@@ -87,16 +87,16 @@ def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
 class Demand:
     """A shape with the names of its containers (parallel to ``shape.parts``), the policy for the choice of node, and what the pod requests beside GPUs.
 
-    ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced.
-    ``requests`` decide about scores, never about what fits; they are not read for a pod that is none of our business.
+    ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced. ``requests``
+    decide about scores, never about what fits; they are not read for a pod that is none of our business.
     """
 
     shape: Shape
     containers: tuple[str, ...] = ()
     policy: Policy = Policy.PACK
+    requests: Requests = NOTHING
     cores_percent: int | None = None
     mib_of_unit: int = 0  # of `aliyun.com/gpu-mem`, as the cluster counted when this was read; 0 where the pod does not ask for it
-    requests: Requests = NOTHING
 
     @property
     def wants_gpus(self) -> bool:
@@ -184,7 +184,7 @@ def read_demand(
         plugin_gpus=plugin_gpus,
     )
     names = tuple(container.name for container in containers)
-    return Demand(shape, names, policy, wishes.get(keys.GPU_CORES), mib_of_unit if plugin_gpus else 0, read_requests(pod))
+    return Demand(shape, names, policy, read_requests(pod), wishes.get(keys.GPU_CORES), mib_of_unit if plugin_gpus else 0)
 
 
 def _plugin_gpus(containers: Sequence[GpuContainer], resource: str) -> int:
