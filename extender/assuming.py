@@ -28,7 +28,7 @@ def room_beside_waiting(call: BindCall, demand: Demand, view: View, cluster: Clu
     indices = cluster.assume_order.indices_of(call.node, demand.units)
     if not indices or row < 0:
         return None
-    uuid_of = cluster.served_by_gpushare(call.node).uuid_of
+    uuid_of = cluster.gpushare.of(call.node).uuid_of
     mask = view.gpus[row].mask_of(uuid_of[index] for index in indices if index in uuid_of)
     room = view.room(row)
     return Room(room.idle & mask, tuple(mib if mask >> bit & 1 else 0 for bit, mib in enumerate(room.left)), room.offered)
@@ -38,7 +38,7 @@ def assume(call: BindCall, demand: Demand, allocation: Allocation, cluster: Clus
     """Note the pod as assumed on its GPU, unless it has to wait; undo with ``cluster.assume_order.settle``."""
     if not demand.shape.plugin_gpus:
         return Assumption()
-    served = cluster.served_by_gpushare(call.node)
+    served = cluster.gpushare.of(call.node)
     if served.gpus.mib_of_unit != demand.mib_of_unit:
         return Assumption(reason=f"node {call.node} has begun to count aliyun.com/gpu-mem in another unit since pod {call.pod} was filtered")
     (uuid,) = allocation.uuids()

@@ -80,18 +80,18 @@ def workload(verbs: Verbs) -> JsonObject:
 def gpushare_nodes(cluster: Cluster) -> JsonObject:
     """Return what gpushare's device plugin serves and who holds it, in its units, node by node."""
     view = cluster.view()
-    return {"nodes": [_gpushare_node(cluster, view, name) for name in cluster.gpushare_nodes()]}
+    return {"nodes": [_gpushare_node(cluster, view, name) for name in cluster.gpushare.nodes()]}
 
 
 def gpushare_node(cluster: Cluster, name: str) -> JsonObject:
     """Return the same of one node; no node and a sentence where the plugin does not serve it."""
-    if name not in cluster.gpushare_nodes():
+    if name not in cluster.gpushare.nodes():
         return {"nodes": [], "error": f"node {name} is not served by gpushare's device plugin"}
     return {"nodes": [_gpushare_node(cluster, cluster.view(), name)]}
 
 
 def _gpushare_node(cluster: Cluster, view: View, name: str) -> JsonObject:
-    served = cluster.served_by_gpushare(name)
+    served = cluster.gpushare.of(name)
     row = view.row_of.get(name, -1)
     devices = [_gpushare_device(cluster, name, minor, view.gpus[row]) for minor in sorted(served.uuid_of)]
     used = sum(device["usedGPU"] for device in devices)
@@ -100,7 +100,7 @@ def _gpushare_node(cluster: Cluster, view: View, name: str) -> JsonObject:
 
 
 def _gpushare_device(cluster: Cluster, node: str, minor: int, gpus: NodeGpus) -> JsonObject:
-    served = cluster.served_by_gpushare(node)
+    served = cluster.gpushare.of(node)
     uuid, unit = served.uuid_of[minor], served.gpus.mib_of_unit
     offered = gpus.offered_mib[gpus.bit_of[uuid]]
     pods = [

@@ -113,7 +113,7 @@ class ConfigMapSink:
 
     def known(self) -> set[str]:
         """Return the names that the state has."""
-        return self._cluster.config_map_names()
+        return self._cluster.gpushare.config_maps()
 
     def forget(self, key: str) -> None:
         """Take out a ConfigMap that a list no longer has."""

@@ -132,7 +132,7 @@ async def test_an_agent_comes_and_goes_while_a_binding_is_under_way():
     minor = gpushare.decode(table.api.posted[0].annotations).index
     table.cluster.apply_topology(sample("mesh", "a").to_object())
     (entry,) = table.cluster.ledger.on_node("a")
-    assert entry.uuids == {table.cluster.served_by_gpushare("a").uuid_of[minor]}
+    assert entry.uuids == {table.cluster.gpushare.of("a").uuid_of[minor]}
     assert table.left() == [32, 40, 40, 40]
     table.cluster.remove_topology("a")
     (entry,) = table.cluster.ledger.on_node("a")

@@ -20,7 +20,7 @@ GIB = 1024
 
 def left(extender: Extender, node: str) -> list[int]:
     """GiB that shares may still take of each GPU, in the order of the node's minor numbers."""
-    served, view = extender.cluster.served_by_gpushare(node), extender.cluster.view()
+    served, view = extender.cluster.gpushare.of(node), extender.cluster.view()
     row = view.row_of[node]
     return [int(view.left[row, view.gpus[row].bit_of[uuid]]) // GIB for _, uuid in sorted(served.uuid_of.items())]
 
@@ -492,5 +492,5 @@ def _state(extender: Extender) -> JsonObject:
         "left": view.left[row].tolist(),
         "closed": (int(view.closed[row]), sorted(view.closed_by[row].split("; "))),
         "holders": sorted((entry.name, sorted(entry.uuids), sorted(entry.shares.items())) for entry in extender.cluster.ledger),
-        "unit": extender.cluster.mib_of_gpushare_unit,
+        "unit": extender.cluster.gpushare.mib_of_unit,
     }
