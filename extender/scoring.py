@@ -60,14 +60,14 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
     return Scores(scores, loss, beside, order[0], order[1] if len(order) > 1 else None)
 
 
-def score_without_gpus(demand: Demand, view: View, rows: NDArray[np.int64], placement: Placement) -> NDArray[np.int8]:
+def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> NDArray[np.int8]:
     """Score nodes for a pod without GPUs, by what its CPU costs the GPU pods to come, shape (n,); 0 for all where that makes no difference.
 
     Asked only where kube-scheduler sends us every pod. Rows that are not known, or have no GPUs, cost nothing.
     """
     cost = np.zeros(len(rows))
     known = np.nonzero((rows >= 0) & (view.class_index[rows] >= 0))[0]
-    cost[known] = placement.cost_without_gpus(demand, view, rows[known])
+    cost[known] = placement.cost_without_gpus(cpu_milli, view, rows[known])
     if not len(rows) or cost.min() == cost.max():
         return np.zeros(len(rows), np.int8)
     (top, *_) = _order([cost], np.ones(len(rows), np.bool_), lambda position: view.names[rows[position]] if rows[position] >= 0 else "")

@@ -30,6 +30,7 @@ from extender.placement import Outlook, Placement
 from extender.preemption import allowed
 from extender.protocol import Binder, BindVerdict, NodesCall
 from extender.reasons import Refusal, for_event, wire_sentence
+from extender.requests import read_requests
 from extender.scoring import Scores, score, score_without_gpus
 from extender.settings import Settings
 from extender.waiting import WaitingPods
@@ -78,7 +79,7 @@ class Verbs:
         self._scored: LRUCache[str, float] = LRUCache(settings.demands_kept)  # GB/s that the top node promised at scoring
 
     def _read(self, pod: protocol.JsonObject) -> Demand:
-        return read_demand(pod, self._settings.whole_gpu_resource, self._settings.policy)
+        return read_demand(pod, self._settings.whole_gpu_resource, self._settings.policy, self.cluster.gpushare.mib_of_unit)
 
     # --- filter -----------------------------------------------------------------------------------------------------
 
@@ -178,7 +179,8 @@ class Verbs:
         if not demand.wants_gpus:
             view = self.cluster.view()
             return protocol.prioritize_answer(
-                call.names, score_without_gpus(demand, view, view.rows_of(call.names).astype(np.int64), self.placement).tolist()
+                call.names,
+                score_without_gpus(read_requests(call.pod).cpu_milli, view, view.rows_of(call.names).astype(np.int64), self.placement).tolist(),
             )
         decision = self._decide(who, demand, call.names)
         assert decision.view is not None
@@ -264,7 +266,8 @@ class Verbs:
         for pod in self.cluster.take_arrived():
             age_s = 0.0 if pod.created is None else (now - pod.created).total_seconds()
             self.workload.note(pod.set_sizes, age_s)
-            self.workload.note_class(pod.demand_class, age_s)
+            if (counted := pod.demand_class) is not None:
+                self.workload.note_class(counted, age_s)
         if self.workload.follow(at_once=at_once):
             self.placement.reweigh(self.workload.weights)
         if self.workload.follow_classes(at_once=at_once):

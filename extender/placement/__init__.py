@@ -6,7 +6,7 @@ disagree on the same state. What a feasible node is worth to the pod is `extende
 
 from extender.placement.candidates import Candidates
 from extender.placement.fits import Fits
-from extender.placement.fragmentation import Fragmentation, fragmentation
+from extender.placement.fragmentation import Fragmentation, fragmentation, overall
 from extender.placement.outlook import Outlook
 from extender.placement.placement import Placement
 from extender.placement.plan import Plan
@@ -26,4 +26,5 @@ __all__ = [
     "RoomProspects",
     "Rooms",
     "fragmentation",
+    "overall",
 ]

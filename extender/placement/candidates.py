@@ -118,10 +118,10 @@ def _state(view: View, rows: NDArray[np.int64], rooms: Rooms, cpu_milli: int) ->
     return State(view.cpu_left[rows] - cpu_milli, rooms.idle, rooms.left)
 
 
-def cost_without_gpus(demand: Demand, view: View, rows: NDArray[np.int64], judge: Judge) -> NDArray[np.float64]:
+def cost_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], judge: Judge) -> NDArray[np.float64]:
     """Return what a pod without GPUs costs the pods to come by the CPU that it takes, shape (n,)."""
     rooms = rooms_of(view, rows)
-    return judge.outlook.cost(judge.numbers[rows], _state(view, rows, rooms, 0), _state(view, rows, rooms, demand.requests.cpu_milli), 0.0)
+    return judge.outlook.cost(judge.numbers[rows], _state(view, rows, rooms, 0), _state(view, rows, rooms, cpu_milli), 0.0)
 
 
 def rows_to_look_at(view: View, generation: int, known: Candidates) -> NDArray[np.int64]:

@@ -12,7 +12,6 @@ links is their number rounded down to whole sets. A class with a share on each o
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final
 
@@ -23,7 +22,7 @@ from extender.cluster import View
 from extender.demand_class import DemandClass, Target
 from extender.placement.prices import worth_of_rest
 from topology.capacity import MIB_PER_GIB
-from topology.topology_class import TopologyClass
+from topology.topology_class import TopologyClass, accepts_model
 
 MILLI: Final = 1000.0
 
@@ -37,7 +36,7 @@ class GpuKind:
 
     def accepts(self, one: DemandClass) -> bool:
         """Tell whether pods of a class may be on such a GPU."""
-        return one.gpus > 0 and _gib(one) <= self.gib and _matches(one.model, self.model)
+        return one.gpus > 0 and _gib(one) <= self.gib and (one.model is None or accepts_model(one.model, self.model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +205,3 @@ def _useful(kind: TopologyClass, k: int) -> NDArray[np.float64]:
 def _gib(one: DemandClass) -> int:
     """Return GiB of a share, rounded up as what is left is rounded down; 0 for whole GPUs."""
     return -(-one.mib // MIB_PER_GIB)
-
-
-def _matches(glob: str | None, model: str | None) -> bool:
-    """Tell whether a model is accepted, as `TopologyClass.model_mask` does."""
-    pattern = "*" if glob is None else glob.strip().upper()
-    return pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern))

@@ -155,13 +155,13 @@ class Placement:
             found.put(others, look(demand, view, rows[others], rooms, self, judge))
         return found
 
-    def cost_without_gpus(self, demand: Demand, view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def cost_without_gpus(self, cpu_milli: int, view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what a pod without GPUs costs the GPU pods to come on nodes that have a class, shape (n,)."""
-        return cost_without_gpus(demand, view, rows, self.judge(view, with_gpus=False))
+        return cost_without_gpus(cpu_milli, view, rows, self.judge(view, with_gpus=False))
 
     def place(self, shape: Shape, view: View, row: int, room: Room | None = None) -> Plan | None:
         """Return the plan on one node now, None where the pod does not fit; in ``room``, where only part of what the node has may be used."""
-        if self.refusal(shape, view, row) is not Refusal.FITS:
+        if row < 0 or self.fits(shape, view).code[row] != Refusal.FITS:
             return None
         return self.plan(shape, view.classes[view.class_index[row]], view.room(row) if room is None else room)
 
