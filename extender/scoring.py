@@ -6,9 +6,9 @@ Exactly one node gets 10, because kube-scheduler breaks ties at random and rando
 Loss is counted in bandwidth for pods that care, in cost for the others, and at least `ISLAND` for breaking an island. One ladder, one place.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
     if beside and not candidates.possible.any():
         beside = {}
         candidates = placement.candidates(demand, view, rows, beside)
-    order = _order(_keys(demand, candidates), candidates.possible, lambda position: view.names[rows[position]])
+    order = _order([*_keys(demand, candidates), placement.name_ranks(view)[rows]], candidates.possible)
     if not order:
         return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), beside, None, None)
     loss = _loss(demand.shape, candidates, order[0])
@@ -68,15 +68,16 @@ def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], plac
     cost = np.zeros(len(rows))
     known = np.nonzero((rows >= 0) & (view.class_index[rows] >= 0))[0]
     cost[known] = placement.cost_without_gpus(cpu_milli, view, rows[known])
-    if not len(rows) or cost.min() == cost.max():
+    if not view.rows or not len(rows) or cost.min() == cost.max():
         return np.zeros(len(rows), np.int8)
-    (top, *_) = _order([cost], np.ones(len(rows), np.bool_), lambda position: view.names[rows[position]] if rows[position] >= 0 else "")
+    ranks = np.where(rows >= 0, placement.name_ranks(view)[rows], len(view.names))
+    (top, *_) = _order([cost, ranks], np.ones(len(rows), np.bool_))
     scores = _ladder(np.clip((cost - cost[top]) / np.abs(cost).max(), 0.0, 1.0))
     scores[top] = TOP
     return scores
 
 
-def _order(keys: Sequence[NDArray[np.float64]], possible: NDArray[np.bool_], name_of: Callable[[int], str]) -> list[int]:
+def _order(keys: Sequence[NDArray[Any]], possible: NDArray[np.bool_]) -> list[int]:
     """Return the best candidate and the runner-up, as positions."""
     order: list[int] = []
     remaining = possible.copy()
@@ -84,7 +85,7 @@ def _order(keys: Sequence[NDArray[np.float64]], possible: NDArray[np.bool_], nam
         equals = remaining
         for key in keys:
             equals = equals & (key == key[equals].min())
-        best = min((int(position) for position in np.nonzero(equals)[0]), key=name_of)
+        best = int(equals.argmax())
         order.append(best)
         remaining[best] = False
     return order
@@ -96,7 +97,9 @@ def _keys(demand: Demand, candidates: Candidates) -> list[NDArray[np.float64]]:
     worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
     left: NDArray[np.float64] = candidates.left * (-1.0 if demand.policy is Policy.SPREAD else 1.0)
     if not demand.shape.careful:
-        return [candidates.broken, candidates.cost, worth_lost, left]
+        # The node with the fewest GPUs left is not the one with the least CPU left: for a pod that takes CPU too, the same order every time packs better (decision 16).
+        by_gpus = demand.policy is Policy.SPREAD or not demand.requests.cpu_milli
+        return [candidates.broken, candidates.cost, worth_lost, *([left] if by_gpus else [])]
     most = candidates.bandwidth.max(initial=0.0)
     slower = np.where(candidates.bandwidth >= most * EQUAL, 0.0, most - candidates.bandwidth)
     return [slower, candidates.cost, worth_lost, left]

@@ -146,8 +146,9 @@ class _Tables:
         after = np.clip(held // MIB_PER_GIB, 0, self._idle - 1)
         worth = self._scarcity[numbers][:, None] * (self._price[gpu, before] - self._price[gpu, after])
         lost = self._lost[gpu, bands[:, None], after] - self._lost[gpu, bands[:, None], before]
-        without = [self._used_by_sets(numbers, bands, rooms.idle & ~bit) for bit in (1 << _BITS).tolist()]
-        broken = self._used_by_sets(numbers, bands, rooms.idle)[:, None] - np.stack(without, axis=1)
+        rest = (rooms.idle[:, None] & ~(1 << _BITS)).ravel()  # without each GPU in turn
+        without = self._used_by_sets(np.repeat(numbers, MOST_GPUS), np.repeat(bands, MOST_GPUS), rest).reshape(gpu.shape)
+        broken = self._used_by_sets(numbers, bands, rooms.idle)[:, None] - without
         cost: NDArray[np.float64] = np.round(worth + WEIGHT_INSIDE * (lost + broken), DIGITS)
         return cost
 
