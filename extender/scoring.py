@@ -65,10 +65,12 @@ def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], plac
 
     Asked only where kube-scheduler sends us every pod. Rows that are not known, or have no GPUs, cost nothing.
     """
+    if not view.rows or not len(rows):
+        return np.zeros(len(rows), np.int8)
     cost = np.zeros(len(rows))
     known = np.nonzero((rows >= 0) & (view.class_index[rows] >= 0))[0]
     cost[known] = placement.cost_without_gpus(cpu_milli, view, rows[known])
-    if not view.rows or not len(rows) or cost.min() == cost.max():
+    if cost.min() == cost.max():
         return np.zeros(len(rows), np.int8)
     ranks = np.where(rows >= 0, placement.name_ranks(view)[rows], len(view.names))
     (top, *_) = _order([cost, ranks], np.ones(len(rows), np.bool_))
