@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class Part:
 class Shape:
     """Everything about a demand that decides where it fits; equal shapes share cached results.
 
-    ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` a glob or None for any; ``one_numa``: each container's GPUs on
+    ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` globs with commas between them, of which any will do, or None for all models; ``one_numa``: each container's GPUs on
     one NUMA node; ``nic_ceiling`` how far the nearest NIC of each GPU may be, None where it does not matter; ``as_allocator``: of the sets that meet all this the
     one that NVIDIA's device plugin would take; ``plugin_gpus`` how many GPUs a node may have at most where gpushare's device plugin is to hand out the
     pod's (with several containers it guesses right on nodes with one), 0 for pods that are not its business.
@@ -57,26 +57,29 @@ class Shape:
     nic_ceiling: Distance | None = None
     as_allocator: bool = False
     plugin_gpus: int = 0
+    gpus: int = field(init=False, compare=False, repr=False)  # whole ones by Kubernetes' rule: the larger of what runs together and of each init step
+    largest: int = field(init=False, compare=False, repr=False)  # GPUs of the largest container: its set's bandwidth is the pod's
+    is_shared: bool = field(init=False, compare=False, repr=False)  # some container takes a part of a GPU
+    _hash: int = field(init=False, compare=False, repr=False)  # shapes are the keys of everything that is remembered
 
-    @property
-    def gpus(self) -> int:
-        """Number of whole GPUs by Kubernetes' rule for effective requests: the larger of what runs together and of each init step."""
-        return _effective((part.kind, 0 if part.is_share else part.gpus) for part in self.parts)
+    def __post_init__(self) -> None:
+        """Work out what every decision asks for again and again."""
+        told = (self.parts, self.careful, self.floor, self.ceiling, self.model, self.one_numa, self.nic_ceiling, self.as_allocator, self.plugin_gpus)
+        for name, value in (
+            ("gpus", _effective((part.kind, 0 if part.is_share else part.gpus) for part in self.parts)),
+            ("largest", max((part.gpus for part in self.parts), default=0)),
+            ("is_shared", any(part.is_share for part in self.parts)),
+            ("_hash", hash(told)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def memory_mib(self) -> int:
         """MiB in shares by the same rule, of all GPUs together."""
         return _effective((part.kind, part.gpus * part.mib) for part in self.parts)
-
-    @property
-    def is_shared(self) -> bool:
-        """True where some container takes a part of a GPU."""
-        return any(part.is_share for part in self.parts)
-
-    @property
-    def largest(self) -> int:
-        """GPUs of the largest container: its set's bandwidth is the pod's."""
-        return max((part.gpus for part in self.parts), default=0)
 
 
 def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
@@ -87,8 +90,8 @@ def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
 class Demand:
     """A shape with the names of its containers (parallel to ``shape.parts``), the policy for the choice of node, and what the pod requests beside GPUs.
 
-    ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced. ``requests``
-    decide about scores, never about what fits; they are not read for a pod that is none of our business.
+    ``requests`` decide about scores, never about what fits; they are not read for a pod that is none of our business. ``cores_percent``: of the compute of each GPU
+    that is shared; written into the allocation, and neither counted against a limit nor enforced.
     """
 
     shape: Shape
@@ -248,11 +251,13 @@ def _parse_numa(text: str) -> str | None:
     return text if text == "single" else None
 
 
-def _parse_glob(text: str) -> str | None:
-    if not text.strip() or len(text) > 128:
+def _parse_globs(text: str) -> str | None:
+    globs = [glob.strip() for glob in text.split(",")]
+    if not all(globs) or len(text) > 128:
         return None
-    re.compile(translate(text))
-    return text
+    for glob in globs:
+        re.compile(translate(glob))
+    return ",".join(globs)
 
 
 def _parse_policy(text: str) -> Policy | None:
@@ -268,7 +273,7 @@ _PARSERS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     keys.NUMA: (_parse_numa, "single"),
     keys.GPU_COUNT: (_parse_count, f"a whole number of GPUs from 1 to {MOST_GPUS}"),
     keys.GPU_CORES: (_parse_percent, "percent of each GPU's compute, a whole number from 1 to 100"),
-    keys.GPU_MODEL: (_parse_glob, "a glob over the product name, for example *H100*"),
+    keys.GPU_MODEL: (_parse_globs, "globs over the product name with commas between them, for example *H100*"),
     keys.POLICY: (_parse_policy, "pack, spread or gpuallocator"),
 }
 

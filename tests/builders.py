@@ -52,6 +52,11 @@ class PodBuilder:
         sidecar = {**_container(container, count), "restartPolicy": "Always"}
         return replace(self, init_containers=(*self.init_containers, sidecar))
 
+    def plain(self, container: str = "helper", **requests: str) -> "PodBuilder":
+        """Add a container without GPUs; ``requests`` are its CPU and memory."""
+        resources = {"resources": {"requests": requests}} if requests else {}
+        return replace(self, containers=(*self.containers, {"name": container, **resources}))
+
     def shared(self, gib: int | str, container: str = "main") -> "PodBuilder":
         """Ask for GiB of GPU memory."""
         return self.gpus(gib, container, "linkwise.dev/gpu-memory")
@@ -79,11 +84,6 @@ class PodBuilder:
         carried = {"idx": str(index), "pod": str(units), "dev": str(gpu_units), "assume_time": "1700000000000000000"}
         asking = self if self.containers else self.units(units)
         return asking.carrying(assigned="true" if assigned else "false", **carried).bound_to(node, phase="Running" if assigned else "Pending")
-
-    def plain(self, container: str = "helper", **requests: str) -> "PodBuilder":
-        """Add a container without GPUs; ``requests`` are its CPU and memory."""
-        resources = {"resources": {"requests": requests}} if requests else {}
-        return replace(self, containers=(*self.containers, {"name": container, **resources}))
 
     def annotated(self, **values: str) -> "PodBuilder":
         """Add annotations of linkwise.dev; `_` stands for `-`."""

@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from extender.assuming import assume, room_beside_waiting
+from extender.assuming import assume, place_beside_waiting
 from extender.binding import Bindings
 from extender.cluster import Cluster
-from extender.demand import Demand, read_demand
+from extender.demand import read_demand
 from extender.handoff import gpushare
-from extender.placement import Placement
+from extender.placement import Placement, Plan
 from extender.protocol import BindCall, Binding, BindResult, BindVerdict
 from extender.sample_machines import sample
 from extender.settings import Settings
 from tests.builders import Clock, JsonObject, PodBuilder, gpushare_node, pod
-from topology.api import AllocatedGpu, Allocation
+from topology.api import Allocation
 from topology.api import annotations as keys
 
 GIB = 1024
@@ -142,28 +142,27 @@ async def test_an_agent_comes_and_goes_while_a_binding_is_under_way():
     assert await binding == ""
 
 
-def room_beside(table: Bench, demand: Demand) -> tuple[int, ...] | None:
-    """MiB left of each GPU of the node in the room beside waiting pods."""
-    room = room_beside_waiting(call_of(SECOND), demand, table.cluster.view(), table.cluster)
-    return None if room is None else room.left[:2]
+async def test_a_pod_is_placed_beside_waiting_ones_of_its_total_where_they_leave_room():
+    """None where none waits for as much, or their GPU is full."""
+    table, placement = Bench(units=20), Placement()
 
+    def beside(units: int) -> int | None:
+        found = place_beside_waiting(call_of(SECOND), read_demand(pod().units(units).build()), table.cluster, placement)
+        return None if found is None else found.union
 
-async def test_the_room_beside_waiting_pods_is_what_their_gpus_have_left():
-    """None where none waits for as much."""
-    table = Bench(units=20)
-    demand = read_demand(SECOND.build())
-    assert room_beside(table, demand) is None
+    assert beside(8) is None
     await table.bind(FIRST)
     waiting_on = gpushare.decode(table.api.posted[0].annotations).index
-    assert room_beside(table, demand) == tuple(12 * GIB if index == waiting_on else 0 for index in range(2))
-    assert room_beside(table, read_demand(pod().units(7).build())) is None
+    assert beside(8) == 1 << waiting_on
+    assert beside(7) is None
+    await table.bind(SECOND)
+    assert beside(8) is None
 
 
 def test_a_unit_that_has_changed_since_the_pod_was_filtered_is_told():
     """Its amount means something else now."""
     table = Bench()
     demand = read_demand(FIRST.build(), mib_of_unit=1)
-    allocation = Allocation(node="a", containers={"main": (AllocatedGpu(uuid="gpushare:a:0", memory_mib=8, shared=True),)})
-    assumption = assume(call_of(FIRST), demand, allocation, table.cluster)
+    assumption = assume(call_of(FIRST), demand, Plan((1,), 1, 0.0, None), table.cluster)
     assert assumption.annotations == {}
     assert assumption.reason == "node a has begun to count aliyun.com/gpu-mem in another unit since pod default/first was filtered"

@@ -57,6 +57,7 @@ def test_what_a_pod_requests_beside_gpus_is_read_with_it():
         pytest.param("min-bandwidth", " 100\n", "floor", 100.0, id="blanks around a value, as YAML blocks leave them"),
         *(pytest.param("max-distance", code.name, "ceiling", code, id=f"max-distance {code.name}") for code in Distance),
         pytest.param("gpu-model", "*H100*", "model", "*H100*", id="gpu-model as a glob"),
+        pytest.param("gpu-model", "*H100*, *H200*", "model", "*H100*,*H200*", id="gpu-model as several globs"),
         pytest.param("gpu-model", "[z-a]*[[!]", "model", "[z-a]*[[!]", id="gpu-model with odd brackets"),
     ],
 )
@@ -92,7 +93,7 @@ ACCEPTED = {
     "numa": "single",
     "gpu-count": "a whole number of GPUs from 1 to 16",
     "gpu-cores": "percent of each GPU's compute, a whole number from 1 to 100",
-    "gpu-model": "a glob over the product name, for example *H100*",
+    "gpu-model": "globs over the product name with commas between them, for example *H100*",
     "policy": "pack, spread or gpuallocator",
 }
 
@@ -118,6 +119,7 @@ ACCEPTED = {
         pytest.param("numa", "0", id="a NUMA node by number"),
         pytest.param("numa", "Single", id="numa in capitals"),
         pytest.param("gpu-model", " ", id="blank model"),
+        pytest.param("gpu-model", "*H100*,", id="a comma with nothing after it"),
         pytest.param("gpu-model", "H" * 129, id="model longer than any name"),
         pytest.param("policy", "binpack", id="policy of another project"),
     ],
