@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from extender import log_keys
-from extender.assuming import assume, place_beside_waiting
+from extender.assuming import assume, room_beside_waiting
 from extender.cluster import Cluster, Entry, EntryState, NodeGpus, View, charges
 from extender.demand import Demand, Part
 from extender.handoff import native
@@ -83,14 +83,16 @@ class Bindings:
         if not demand.wants_gpus:
             return await self._post_without_gpus(call)
         self._cluster.unhold(call.uid)
-        plan = place_beside_waiting(call, demand, self._cluster, self._placement) or decide(call, demand, self._cluster.view(), self._placement)
+        view = self._cluster.view()
+        plan = self._place_beside_waiting(call, demand, view) or decide(call, demand, view, self._placement)
         if plan is None:
             return BindOutcome(f"pod {call.pod} does not fit on node {call.node} any more: {self._why_not(call, demand)}")
-        assumption = assume(call, demand, plan, self._cluster)
+        allocation = allocate(call.node, demand, plan, view.gpus[view.row_of[call.node]])
+        assumption = assume(call, demand, allocation, self._cluster)
         if assumption.reason:
             return BindOutcome(f"pod {call.pod} is not bound to node {call.node} yet: {assumption.reason}")
-        allocation = promise(call, demand, plan, self._cluster)
         binding = Binding(call.namespace, call.name, call.uid, call.node, {**native.encode(allocation), **assumption.annotations})
+        promise(call, demand, allocation, self._cluster)
         result = await self._post(binding)
         return BindOutcome(self._settle(call, result), plan, result.verdict)
 
@@ -114,6 +116,11 @@ class Bindings:
         except ApiServerError:
             return False
         return pod is not None and (pod.get("metadata") or {}).get("uid") == call.uid and (pod.get("spec") or {}).get("nodeName") == call.node
+
+    def _place_beside_waiting(self, call: BindCall, demand: Demand, view: View) -> Plan | None:
+        """Place a pod of gpushare's plugin where pods with the same total wait already, None where none do or where there is no room."""
+        room = room_beside_waiting(call, demand, view, self._cluster) if demand.shape.plugin_gpus else None
+        return None if room is None else self._placement.place(demand.shape, view, view.row_of[call.node], room)
 
     async def _post(self, binding: Binding) -> BindResult:
         try:
@@ -194,14 +201,11 @@ def decide(call: BindCall, demand: Demand, view: View, placement: Placement) -> 
     return anywhere
 
 
-def promise(call: BindCall, demand: Demand, plan: Plan, cluster: Cluster) -> Allocation:
-    """Enter a plan that was decided on this very state into the ledger; undo with ``cluster.ledger.forget``. Called by `simulate` too."""
-    view = cluster.view()
-    allocation = allocate(call.node, demand, plan, view.gpus[view.row_of[call.node]])
+def promise(call: BindCall, demand: Demand, allocation: Allocation, cluster: Cluster) -> None:
+    """Enter what was decided on this very state into the ledger; undo with ``cluster.ledger.forget``. Called by `simulate` too."""
     charged = charges(allocation, demand.kinds)
     entry = Entry(call.uid, call.namespace, call.name, call.node, charged.uuids, EntryState.PROMISED, allocation.encode(), charged.shares)
     cluster.ledger.promise(entry, demand.requests)
-    return allocation
 
 
 def allocate(node: str, demand: Demand, plan: Plan, gpus: NodeGpus) -> Allocation:

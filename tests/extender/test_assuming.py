@@ -1,21 +1,22 @@
 """What bind does beside for gpushare's plugin: its annotations in the same write, and a pod assumed for as long as its binding may have taken effect."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
-from extender.assuming import assume, place_beside_waiting
+from extender.assuming import assume, room_beside_waiting
 from extender.binding import Bindings
 from extender.cluster import Cluster
-from extender.demand import read_demand
+from extender.demand import Demand, read_demand
 from extender.handoff import gpushare
-from extender.placement import Placement, Plan
+from extender.placement import Placement
 from extender.protocol import BindCall, Binding, BindResult, BindVerdict
 from extender.sample_machines import sample
 from extender.settings import Settings
 from tests.builders import Clock, JsonObject, PodBuilder, gpushare_node, pod
-from topology.api import Allocation
+from topology.api import AllocatedGpu, Allocation
 from topology.api import annotations as keys
 
 GIB = 1024
@@ -29,6 +30,7 @@ class ScriptedApi:
     posted: list[Binding] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     gate: asyncio.Event | None = None
+    while_reading: Callable[[], object] = lambda: None
 
     async def bind(self, binding: Binding, timeout_s: float) -> BindResult:
         self.posted.append(binding)
@@ -38,6 +40,7 @@ class ScriptedApi:
         return self.answer
 
     async def read_pod(self, namespace: str, name: str) -> JsonObject | None:
+        self.while_reading()
         return None
 
 
@@ -114,6 +117,15 @@ async def test_a_binding_that_has_not_taken_effect_holds_nobody_back_any_longer(
     assert await table.bind(SECOND) == ""
 
 
+async def test_an_agent_that_comes_while_a_promise_is_asked_after_keeps_nobody_from_forgetting_it():
+    """The GPU has another name now; the answer is about the same promise."""
+    table = Bench(BindVerdict.UNKNOWN, gpus=4, units=40)
+    await table.bind(FIRST)
+    table.api.while_reading = lambda: table.cluster.apply_topology(sample("mesh", "a").to_object())
+    await table.bindings.resolve_open()
+    assert table.left() == [40, 40, 40, 40]
+
+
 async def test_a_pod_that_has_to_wait_is_promised_nothing():
     """Its next bind decides afresh."""
     table = Bench()
@@ -142,27 +154,28 @@ async def test_an_agent_comes_and_goes_while_a_binding_is_under_way():
     assert await binding == ""
 
 
-async def test_a_pod_is_placed_beside_waiting_ones_of_its_total_where_they_leave_room():
-    """None where none waits for as much, or their GPU is full."""
-    table, placement = Bench(units=20), Placement()
+def room_beside(table: Bench, demand: Demand) -> tuple[int, ...] | None:
+    """MiB left of each GPU of the node in the room beside waiting pods."""
+    room = room_beside_waiting(call_of(SECOND), demand, table.cluster.view(), table.cluster)
+    return None if room is None else room.left[:2]
 
-    def beside(units: int) -> int | None:
-        found = place_beside_waiting(call_of(SECOND), read_demand(pod().units(units).build()), table.cluster, placement)
-        return None if found is None else found.union
 
-    assert beside(8) is None
+async def test_the_room_beside_waiting_pods_is_what_their_gpus_have_left():
+    """None where none waits for as much."""
+    table = Bench(units=20)
+    demand = read_demand(SECOND.build())
+    assert room_beside(table, demand) is None
     await table.bind(FIRST)
     waiting_on = gpushare.decode(table.api.posted[0].annotations).index
-    assert beside(8) == 1 << waiting_on
-    assert beside(7) is None
-    await table.bind(SECOND)
-    assert beside(8) is None
+    assert room_beside(table, demand) == tuple(12 * GIB if index == waiting_on else 0 for index in range(2))
+    assert room_beside(table, read_demand(pod().units(7).build())) is None
 
 
 def test_a_unit_that_has_changed_since_the_pod_was_filtered_is_told():
     """Its amount means something else now."""
     table = Bench()
     demand = read_demand(FIRST.build(), mib_of_unit=1)
-    assumption = assume(call_of(FIRST), demand, Plan((1,), 1, 0.0, None), table.cluster)
+    allocation = Allocation(node="a", containers={"main": (AllocatedGpu(uuid="gpushare:a:0", memory_mib=8, shared=True),)})
+    assumption = assume(call_of(FIRST), demand, allocation, table.cluster)
     assert assumption.annotations == {}
     assert assumption.reason == "node a has begun to count aliyun.com/gpu-mem in another unit since pod default/first was filtered"
