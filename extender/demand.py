@@ -88,8 +88,8 @@ def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
 class Demand:
     """A shape with the names of its containers (parallel to ``shape.parts``), the policy for the choice of node, and what the pod requests beside GPUs.
 
-    ``requests`` decide about scores, never about what fits; they are not read for a pod that is none of our business. ``cores_percent``: of the compute of each GPU
-    that is shared; written into the allocation, and neither counted against a limit nor enforced.
+    ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced. ``requests``
+    decide about scores, never about what fits; they are not read for a pod that is none of our business.
     """
 
     shape: Shape

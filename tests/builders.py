@@ -52,11 +52,6 @@ class PodBuilder:
         sidecar = {**_container(container, count), "restartPolicy": "Always"}
         return replace(self, init_containers=(*self.init_containers, sidecar))
 
-    def plain(self, container: str = "helper", **requests: str) -> "PodBuilder":
-        """Add a container without GPUs; ``requests`` are its CPU and memory."""
-        resources = {"resources": {"requests": requests}} if requests else {}
-        return replace(self, containers=(*self.containers, {"name": container, **resources}))
-
     def shared(self, gib: int | str, container: str = "main") -> "PodBuilder":
         """Ask for GiB of GPU memory."""
         return self.gpus(gib, container, "linkwise.dev/gpu-memory")
@@ -67,6 +62,11 @@ class PodBuilder:
     def sidecar_shared(self, gib: int, container: str = "sidecar") -> "PodBuilder":
         sidecar = {**_container(container, gib, "linkwise.dev/gpu-memory"), "restartPolicy": "Always"}
         return replace(self, init_containers=(*self.init_containers, sidecar))
+
+    def plain(self, container: str = "helper", **requests: str) -> "PodBuilder":
+        """Add a container without GPUs; ``requests`` are its CPU and memory."""
+        resources = {"resources": {"requests": requests}} if requests else {}
+        return replace(self, containers=(*self.containers, {"name": container, **resources}))
 
     def annotated(self, **values: str) -> "PodBuilder":
         """Add annotations of linkwise.dev; `_` stands for `-`."""
