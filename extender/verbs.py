@@ -22,6 +22,7 @@ from extender import protocol
 from extender.binding import Bindings, BindOutcome
 from extender.cluster import Cluster, View
 from extender.demand import Demand, read_demand
+from extender.demand_class import Target, checked
 from extender.explain import Bound, Decision, Decisions, bound_of, bound_text
 from extender.metrics import Metrics
 from extender.notices import Notice, NoticeReason, Recorder, Silence
@@ -261,12 +262,22 @@ class Verbs:
         if self.workload.follow(at_once=at_once):
             self.placement.reweigh(self.workload.weights)
 
-    def fix_workload(self, weights: Weights | None) -> None:
-        """Weigh demands as told from now on; None: as they come, from the seed on. Raises InputError."""
-        if weights is None:
-            self.workload.reset()
-        else:
+    def fix_workload(self, weights: Weights | None = None, classes: Target | None = None) -> None:
+        """Weigh demands as told from now on, each of the two where it is given. Raises InputError, and then nothing has changed."""
+        if classes is not None:
+            checked(classes)
+        if weights is not None:
             self.workload.fix(weights)
+        if classes is not None:
+            self.workload.fix_classes(classes)
+        self._go_by_workload()
+
+    def reset_workload(self) -> None:
+        """Weigh demands as they come, from the seed on."""
+        self.workload.reset()
+        self._go_by_workload()
+
+    def _go_by_workload(self) -> None:
         self.placement.reweigh(self.workload.weights)
 
     # --- notices ----------------------------------------------------------------------------------------------------

@@ -225,6 +225,14 @@ class TopologyClass:
                 worth += weight * (self._packing(k) / KB_PER_GB)
         return _frozen(worth)
 
+    def packed(self, k: int) -> NDArray[np.float64]:
+        """Return the best that disjoint sets of ``k`` GPUs can be worth together inside every mask, shape (2**n,), GPU x GB/s; 0 where ``k`` fits nowhere.
+
+        At `Depth.AT_ONCE` a bound from above where that is not quick.
+        """
+        self._check(k=k)
+        return self._packing(k) / KB_PER_GB if k <= self.size else np.zeros(1 << self.size)
+
     def _packing(self, k: int) -> Packing:
         if k not in self._packings:
             self._packings[k] = _frozen(at_most(self.bandwidth, k) if self._in_a_hurry else packing(self.bandwidth, k))
