@@ -47,6 +47,10 @@ def _model_mask(shape: Shape, kind: TopologyClass) -> int:
 def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of each of those rows, shape (len(rows),)."""
     code = view.closed[rows].astype(np.int8)
+    if shape.plugin_gpus:
+        served = np.fromiter((view.gpus[row].plugin_gpus for row in rows.tolist()), np.int64, len(rows))
+        code[(code == Refusal.FITS) & (served > shape.plugin_gpus)] = Refusal.GPUSHARE_CONTAINERS
+        code[(code == Refusal.FITS) & (served == 0)] = Refusal.NOT_GPUSHARE
     classes = np.where(code == Refusal.FITS, view.class_index[rows], NO_CLASS)
     for number in set(classes.tolist()) - {NO_CLASS}:
         kind = view.classes[number]

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.binding import decide, promise
+from extender.binding import allocate, decide, promise
 from extender.cluster import Cluster, View
 from extender.containers import ContainerKind
 from extender.demand import Demand, read_demand
@@ -95,7 +95,8 @@ class Side(ABC):
         if plan is None:
             self.cluster.ledger.hosts.charge(job.uid, node, wanted.requests)
             return Placed(node, row, 0, 0.0, 0.0)
-        promise(BindCall(job.namespace, job.name, job.uid, node), wanted.demand, plan, self.cluster)
+        allocation = allocate(node, wanted.demand, plan, view.gpus[row])
+        promise(BindCall(job.namespace, job.name, job.uid, node), wanted.demand, allocation, self.cluster)
         self.cluster.ledger.confirm(job.uid)
         return Placed(node, row, plan.union, plan.bandwidth, wanted.gpus(view, row, plan))
 
