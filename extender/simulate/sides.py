@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from extender.binding import allocate, decide, promise
@@ -33,6 +34,7 @@ from topology.capacity import WHOLE
 from topology.errors import DemandError
 from topology.topology_class import members, union
 
+_WANTED_KEPT: Final = 1024  # pods that wait, and are asked about again
 COUNT: Final = "count"
 POLICIES: Final = (*(policy.value for policy in Policy), COUNT)
 
@@ -75,7 +77,7 @@ class Side(ABC):
         self._selectors = Selectors(snapshot.nodes)
         self._first = self.cluster.view()  # as the snapshot has it: what does not fit now never will
         self._first_placement = Placement()
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: LRUCache[str, _Wanted] = LRUCache(_WANTED_KEPT)
 
     @property
     def gpus(self) -> int:
@@ -91,7 +93,7 @@ class Side(ABC):
             return None
         row, plan = found
         node = view.names[row]
-        del self._wanted[job.uid]
+        self._wanted.pop(job.uid, None)
         if plan is None:
             self.cluster.ledger.hosts.charge(job.uid, node, wanted.requests)
             return Placed(node, row, 0, 0.0, 0.0)
