@@ -40,8 +40,15 @@ class Cluster:
         sized = {kind: count for kind, count in self.supply.items() if kind[1]}
         return sum(kind[1] * count for kind, count in sized.items()) / sum(sized.values())
 
+    @property
+    def whole(self) -> float:
+        """Share of the GPUs asked for that are whole ones."""
+        whole = sum(one.popularity * one.gpus for one in self.target if not one.mib)
+        parts = sum(one.popularity * one.gpus * gib_of(one) / self.average_gib for one in self.target if one.mib)
+        return whole / (whole + parts) if whole + parts else 1.0
+
     def size(self, gib: int) -> float:
-        return gib / self.average_gib if gib else 1.0
+        return self.whole + (1 - self.whole) * (gib / self.average_gib if gib else 1.0)
 
 
 def gib_of(one: DemandClass) -> int:
@@ -75,9 +82,10 @@ def scarcity(cluster: Cluster, model: str, gib: int) -> float:
     for one in cluster.target:
         share = one.gpus > 0 and one.mib > 0
         hosts = [kind for kind in cluster.supply if accepts(one, *kind)]
-        room = sum(cluster.supply[kind] * (cluster.size(kind[1]) if share else 1) for kind in hosts)
+        room = sum(cluster.supply[kind] * (kind[1] if share else 1) for kind in hosts)
         for kind in hosts:
-            demand[kind] += one.popularity * one.gpus * (gib_of(one) / cluster.average_gib if share else 1) / room
+            amount = one.popularity * one.gpus * (gib_of(one) / cluster.average_gib if share else 1)
+            demand[kind] += amount * (kind[1] if share else 1) / room / cluster.size(kind[1])
     average = sum(demand[kind] * count for kind, count in cluster.supply.items()) / sum(cluster.supply.values())
     return demand[model, gib] / average if average else 1.0
 
@@ -90,8 +98,9 @@ def worth(node: OneNode, cluster: Cluster, price: Mapping[int, Sequence[float]])
         for (_, gib), idle, left in zip(kinds, node.idle, node.left, strict=True)
     )
     size = sum(cluster.size(gib) for _, gib in kinds) / len(kinds)
-    asking = [one for one in cluster.target if one.gpus]
-    milli = sum(1000 * one.popularity * one.gpus * (gib_of(one) / cluster.average_gib if one.mib else size) for one in asking)
+    mean = sum(gib for _, gib in kinds) / len(kinds)
+    asking = [one for one in cluster.target if one.gpus and gib_of(one) <= mean]
+    milli = sum(1000 * size * one.popularity * one.gpus * (gib_of(one) / mean if one.mib else 1) for one in asking)
     cpu = sum(one.popularity * one.cpu_milli for one in asking)
     served = min(gpus, max(0, node.cpu) * milli / cpu) if cpu else gpus
     return served * sum(scarcity(cluster, *kind) for kind in kinds) / len(kinds)

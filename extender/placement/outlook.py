@@ -18,7 +18,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.cluster import View
 from extender.demand_class import SEED_TARGET, Target
 from extender.placement.outlook_tables import Expectation, GpuKind, NodeKind, gpu_tables, node_tables
 from extender.placement.shares import Rooms
@@ -49,24 +48,14 @@ class Outlook:
     """The costs under one target workload; tables of the kinds of nodes are made when they are first asked about, and kept."""
 
     def __init__(self, target: Target = SEED_TARGET, supply: Mapping[GpuKind, int] | None = None) -> None:
+        self.target = target
         self._expected = Expectation(target, supply or {})
-        self._forget()
-
-    def _forget(self) -> None:
         self._numbers: dict[tuple[str, bytes], int] = {}
         self._kinds: list[NodeKind] = []
         self._tables: _Tables | None = None
 
-    def follow(self, target: Target, supply: Mapping[GpuKind, int]) -> bool:
-        """Go by this target and these GPUs from now on; tells whether anything has changed."""
-        if target == self._expected.target and supply == self._expected.supply:
-            return False
-        self._expected = Expectation(target, supply)
-        self._forget()
-        return True
-
     def numbers(self, kinds: Sequence[TopologyClass], class_index: NDArray[np.int32], offered: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return by which tables each of n nodes is judged, shape (n,); ``class_index`` (n,) into ``kinds``, ``offered`` (n, 16) MiB. They hold until `follow` says otherwise."""
+        """Return by which tables each of n nodes is judged, shape (n,); ``class_index`` (n,) into ``kinds``, ``offered`` (n, 16) MiB."""
         rows = zip(class_index.tolist(), offered, strict=True)
         return np.fromiter((self._number(kinds[at], row) for at, row in rows), np.int64, len(class_index))
 
@@ -104,15 +93,6 @@ class Outlook:
 def weight_of_fragmentation(taken: float) -> float:
     """Return the weight of F in a cluster of whose GPUs that share is taken, 0.0 to 1.0. A step, as costs are kept between calls."""
     return WEIGHT_WHEN_FULL if taken >= FULL_FROM else WEIGHT_WITH_ROOM
-
-
-def share_taken(view: View) -> float:
-    """Return which share of the cluster's healthy GPUs is taken, parts of a GPU as such; 0.0 where there are none."""
-    healthy = int(np.bitwise_count(view.usable).sum())
-    idle = int(np.bitwise_count(view.free).sum())
-    shared = (view.left > 0) & (view.left < view.offered)
-    parts = float((view.left[shared] / view.offered[shared]).sum())
-    return 1.0 - (idle + parts) / healthy if healthy else 0.0
 
 
 class _Tables:

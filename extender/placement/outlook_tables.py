@@ -1,17 +1,17 @@
 """The tables behind `extender.placement.outlook`: what one kind of GPU, and one kind of node, is good for under a target workload M.
 
-A kind of GPU is its model and the GiB that it gives away; a kind of node is a topology class with the kinds of its GPUs. All worth is in milli of the cluster's average GPU: a
-GPU of twice the memory counts 2000, so that a pod that may go anywhere takes the smallest GPU that will do. Without sizes all GPUs count alike.
+A kind of GPU is its model and the GiB that it gives away; a kind of node is a topology class with the kinds of its GPUs. All worth is in milli of the cluster's average GPU. What
+another GPU counts follows from what is asked for (`Expectation.size`): where pods want whole GPUs all count alike, where they want shares they count by memory, so that a pod
+that may go anywhere leaves the large ones alone.
 
-F is FGD's: idle GPU that a class of M cannot use, by the popularity of the class; all of the node's, where its CPU does not suffice either. Two things are ours: for classes
+F is FGD's: idle GPU that a class of M cannot use, by the popularity of the class; all of the node's, where its CPU does not suffice. One thing is ours: for classes
 of several whole GPUs the idle GPUs count as useful as far as disjoint sets of them get the bandwidth that the empty machine gives (`useful`), which without differences between
-links is their number rounded down to whole sets; and memory counts by GPU size. A class with a share on each of several GPUs counts as so many shares.
+links is their number rounded down to whole sets. A class with a share on each of several GPUs counts as so many shares.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final
 
@@ -22,7 +22,7 @@ from extender.cluster import View
 from extender.demand_class import DemandClass, Target
 from extender.placement.prices import worth_of_rest
 from topology.capacity import MIB_PER_GIB
-from topology.topology_class import TopologyClass
+from topology.topology_class import TopologyClass, accepts_model
 
 MILLI: Final = 1000.0
 
@@ -36,7 +36,7 @@ class GpuKind:
 
     def accepts(self, one: DemandClass) -> bool:
         """Tell whether pods of a class may be on such a GPU."""
-        return one.gpus > 0 and _gib(one) <= self.gib and _matches(one.model, self.model)
+        return one.gpus > 0 and _gib(one) <= self.gib and (one.model is None or accepts_model(one.model, self.model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,34 +75,43 @@ class Expectation:
         # CPU that classes ask for, ascending, (B - 1,): between two of them the same classes fit.
         self.cpus = np.array(sorted({one.cpu_milli for one in target}), np.int64)
 
-    def size(self, kind: GpuKind) -> float:
-        """Return what a GPU counts, in average GPUs."""
-        return kind.gib / self.average_gib if kind.gib and self.average_gib else 1.0
+    @cached_property
+    def whole_share(self) -> float:
+        """Which share of the GPUs that M asks for it asks for as whole ones, 1.0 where nothing is known."""
+        whole = sum(one.popularity * one.gpus for one in self.target if not one.is_share)
+        shares = sum(one.popularity * one.gpus * self.part_of_average(one) for one in self.target if one.is_share)
+        return whole / (whole + shares) if whole + shares else 1.0
 
-    def size_of_share(self, one: DemandClass) -> float:
-        """Return what one share of a class counts, in average GPUs."""
+    def size(self, kind: GpuKind) -> float:
+        """Return what a GPU counts, in average GPUs: for demands of whole GPUs all count alike, for shares by memory."""
+        by_memory = kind.gib / self.average_gib if kind.gib and self.average_gib else 1.0
+        return self.whole_share + (1.0 - self.whole_share) * by_memory
+
+    def part_of_average(self, one: DemandClass) -> float:
+        """Return how much of the average GPU a share of a class is."""
         return _gib(one) / self.average_gib if self.average_gib else 1.0
 
     @cached_property
     def scarcity(self) -> dict[GpuKind, float]:
-        """Demand per GPU of each kind, 1.0 on average, when each class spreads evenly over the GPUs that accept it.
+        """Demand for what each kind of GPU counts, 1.0 on average, when each class spreads evenly over the GPUs that accept it.
 
         Shares spread by memory and whole GPUs by number, so that kinds of GPUs which everybody accepts are equally scarce, whatever their size.
         """
         demand = dict.fromkeys(self.supply, 0.0)
         for one in self.target:
-            hosts = {kind: count * (self.size(kind) if one.is_share else 1.0) for kind, count in self.supply.items() if kind.accepts(one)}
-            amount = one.popularity * one.gpus * (self.size_of_share(one) if one.is_share else 1.0)
-            for kind in hosts:
-                demand[kind] += amount / sum(hosts.values())
+            weights = {kind: float(kind.gib) if one.is_share else 1.0 for kind in self.supply if kind.accepts(one)}
+            room = sum(weight * self.supply[kind] for kind, weight in weights.items())
+            amount = one.popularity * one.gpus * (self.part_of_average(one) if one.is_share else 1.0)
+            for kind, weight in weights.items():
+                demand[kind] += amount * weight / room / self.size(kind)
         average = sum(demand[kind] * count for kind, count in self.supply.items()) / max(1, sum(self.supply.values()))
         return {kind: found / average if average > 0 else 1.0 for kind, found in demand.items()}
 
-    def cpu_per_milli(self, size: float) -> float:
-        """Return r, CPU for each milli of GPU, on nodes whose GPUs count ``size``; 0.0 where M says nothing of it."""
-        asking = [one for one in self.target if one.gpus]
-        milli = sum(one.popularity * one.gpus * MILLI * (self.size_of_share(one) if one.is_share else size) for one in asking)
-        return sum(one.popularity * one.cpu_milli for one in asking) / milli if milli else 0.0
+    def cpu_per_milli(self, size: float, gib: float) -> float:
+        """Return r, CPU for each milli of GPU, on nodes whose GPUs count ``size`` and give away ``gib``, by the classes that fit there; 0.0 where M says nothing of it."""
+        fitting = [one for one in self.target if one.gpus and _gib(one) <= gib]
+        milli = sum(one.popularity * one.gpus * size * MILLI * (_gib(one) / gib if one.is_share else 1.0) for one in fitting)
+        return sum(one.popularity * one.cpu_milli for one in fitting) / milli if milli else 0.0
 
     def fits_cpu(self, classes: Sequence[DemandClass]) -> NDArray[np.bool_]:
         """Return in which bands the CPU of each class suffices, shape (B, classes)."""
@@ -176,7 +185,7 @@ def node_tables(kind: NodeKind, expected: Expectation) -> NodeTables:
     return NodeTables(
         shares=np.array(shares).reshape(len(columns), len(expected.cpus) + 1).T,
         useful=np.array(columns).reshape(len(columns), len(masks)),
-        cpu_per_milli=expected.cpu_per_milli(size),
+        cpu_per_milli=expected.cpu_per_milli(size, _mean([float(gpu.gib) for gpu in kind.gpus])),
         scarcity=_mean([expected.scarcity.get(gpu, 1.0) for gpu in kind.gpus]),
     )
 
@@ -196,9 +205,3 @@ def _useful(kind: TopologyClass, k: int) -> NDArray[np.float64]:
 def _gib(one: DemandClass) -> int:
     """Return GiB of a share, rounded up as what is left is rounded down; 0 for whole GPUs."""
     return -(-one.mib // MIB_PER_GIB)
-
-
-def _matches(glob: str | None, model: str | None) -> bool:
-    """Tell whether a model is accepted, as `TopologyClass.model_mask` does."""
-    pattern = "*" if glob is None else glob.strip().upper()
-    return pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern))

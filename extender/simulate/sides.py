@@ -25,7 +25,7 @@ from extender.placement.fits import usable_mask
 from extender.protocol import BindCall
 from extender.reasons import Refusal, wire_sentence
 from extender.requests import Requests, read_requests
-from extender.scoring import score
+from extender.scoring import score, score_without_gpus
 from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.selectors import Selectors
@@ -154,8 +154,8 @@ class Linkwise(Side):
             return None
         job, demand = wanted.job, wanted.demand
         if not demand.wants_gpus:
-            return int(rows[0]), None
-        top = score(demand.shape, demand.policy, view, rows, {}, self.placement).top
+            return int(rows[score_without_gpus(wanted.requests.cpu_milli, view, rows, self.placement).argmax()]), None
+        top = score(demand, view, rows, {}, self.placement).top
         if top is None:
             return None
         row = int(rows[top])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster import Cluster, Room, TentativeHold, View
-from extender.demand import Shape, read_demand
+from extender.demand import Demand, Shape, read_demand
 from extender.placement import Placement, Plan
 from extender.reasons import Refusal
 from extender.sample_machines import SAMPLE_MACHINES
@@ -42,7 +42,7 @@ def beside(view: View, held: dict[int, int] | None) -> dict[int, Room]:
 def scored(asked: PodBuilder | Shape, view: View, policy: Policy = Policy.PACK, held: dict[int, int] | None = None) -> dict[str, int]:
     shape = asked if isinstance(asked, Shape) else shape_of(asked)
     rows = feasible(shape, view)
-    found = score(shape, policy, view, rows, beside(view, held), Placement())
+    found = score(Demand(shape, policy=policy), view, rows, beside(view, held), Placement())
     return {view.names[row]: int(points) for row, points in zip(rows, found.score, strict=True)}
 
 
@@ -109,7 +109,7 @@ MATRIX_VIEW = view_of(
 def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: str, asked: PodBuilder, weights: dict[int, float] | None):
     """HAMi 2973: the spread policy inverts the topology score."""
     demand = read_demand(asked.annotated(topology=topology).build(), policy=policy)
-    found = score(demand.shape, demand.policy, MATRIX_VIEW, np.arange(4), {}, Placement(weights))
+    found = score(demand, MATRIX_VIEW, np.arange(4), {}, Placement(weights))
     assert MATRIX_VIEW.names[found.top or 0] == winner
 
 
@@ -125,7 +125,7 @@ def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: st
 )
 def test_what_the_cluster_is_asked_for_decides_where_bandwidth_does_not(topology: str, weights: dict[int, float], winner: str):
     view = view_of(broken=("bridges", {0, 1, 2, 3, 4, 5}), whole=("bridges", ALL), slow=("pcie", ALL))
-    found = score(shape_of(TWO.annotated(topology=topology)), Policy.PACK, view, np.arange(3), {}, Placement(weights))
+    found = score(Demand(shape_of(TWO.annotated(topology=topology))), view, np.arange(3), {}, Placement(weights))
     assert view.names[found.top or 0] == winner
 
 
@@ -139,7 +139,7 @@ def test_what_the_cluster_is_asked_for_decides_where_bandwidth_does_not(topology
 )
 def test_where_no_island_is_at_stake_the_demands_decide(weights: dict[int, float], winner: str):
     view = view_of(broken=("pcie", {0, 1, 2, 3, 4, 5}), whole=("pcie", ALL))
-    found = score(shape_of(TWO.annotated(topology="none")), Policy.PACK, view, np.arange(2), {}, Placement(weights))
+    found = score(Demand(shape_of(TWO.annotated(topology="none"))), view, np.arange(2), {}, Placement(weights))
     assert view.names[found.top or 0] == winner
 
 
@@ -148,7 +148,7 @@ def test_where_no_island_is_at_stake_the_demands_decide(weights: dict[int, float
 def test_no_island_is_broken_while_a_broken_one_has_room_however_demands_are_weighed(asked: PodBuilder, weights: dict[int, float] | None):
     """Six GPUs behind an NVSwitch are worth more than a bridged pair, and yet the pair stays whole; breaking one costs two levels."""
     view = view_of(broken=("nvswitch", {0, 1, 2, 3, 4, 5}), whole=("bridges", ALL))
-    found = score(shape_of(asked), Policy.PACK, view, np.arange(2), {}, Placement(weights))
+    found = score(Demand(shape_of(asked)), view, np.arange(2), {}, Placement(weights))
     assert view.names[found.top or 0] == "broken"
     assert found.score[view.names.index("whole")] <= 8
 
@@ -226,7 +226,7 @@ def test_a_pod_that_does_not_care_is_not_sent_where_nothing_is_left_either():
 def test_holds_leave_no_plan_where_nothing_is_left_beside_them():
     view = view_of(a=("mesh", {0, 1}), b=("mesh", {0, 1}))
     shape, rows = shape_of(TWO), feasible(shape_of(TWO), view)
-    found = score(shape, Policy.PACK, view, rows, beside(view, {0: 0b0011}), Placement())
+    found = score(Demand(shape), view, rows, beside(view, {0: 0b0011}), Placement())
     assert plan_at(found, rows, 0, shape, view) is None
     assert (found.top, found.runner_up, found.score.tolist()) == (1, None, [0, 10])
 
@@ -242,7 +242,7 @@ policies = st.sampled_from(Policy)
 def found_in(view: View, asked: PodBuilder, policy: Policy, held: dict[int, int] | None = None) -> tuple[Scores, np.ndarray]:
     shape = shape_of(asked)
     rows = feasible(shape, view)
-    return score(shape, policy, view, rows, beside(view, held), Placement()), rows
+    return score(Demand(shape, policy=policy), view, rows, beside(view, held), Placement()), rows
 
 
 @settings(deadline=None, max_examples=60)
@@ -272,7 +272,7 @@ def test_the_order_of_the_names_in_the_call_changes_nothing(built: dict[str, tup
     shuffled = rows.copy()
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
     first, second = (
-        dict(zip((view.names[row] for row in each), score(shape, policy, view, each, {}, Placement()).score.tolist(), strict=True))
+        dict(zip((view.names[row] for row in each), score(Demand(shape, policy=policy), view, each, {}, Placement()).score.tolist(), strict=True))
         for each in (rows, shuffled)
     )
     assert first == second
@@ -299,5 +299,5 @@ def test_less_loss_is_never_a_lower_score_and_no_policy_buys_a_slower_set(built:
 @pytest.mark.parametrize("policy", Policy)
 def test_no_candidates_are_no_scores(asked: PodBuilder, policy: Policy):
     view = view_of(full=("mesh", set()))
-    found = score(shape_of(asked), policy, view, np.zeros(0, np.int64), {}, Placement())
+    found = score(Demand(shape_of(asked), policy=policy), view, np.zeros(0, np.int64), {}, Placement())
     assert (found.score.tolist(), found.loss.tolist(), dict(found.beside), found.top, found.runner_up) == ([], [], {}, None, None)

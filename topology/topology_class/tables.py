@@ -374,9 +374,8 @@ class TopologyClass:
 
     @cachedmethod(lambda self: self._model_masks)
     def model_mask(self, globs: str) -> int:
-        """Return the GPUs whose model matches a glob, or any of several with commas between them, whatever the case; a GPU of unknown model matches only ``*``."""
-        patterns = [glob.strip().upper() for glob in globs.split(",")]
-        return sum(1 << i for i, model in enumerate(self.models) if any(_matches(model, pattern) for pattern in patterns))
+        """Return the GPUs whose model is accepted, as `accepts_model` has it."""
+        return sum(1 << i for i, model in enumerate(self.models) if accepts_model(globs, model))
 
     def numa_masks(self) -> dict[int | str, int]:
         """Return the GPUs of each NUMA node; the key is text where a range was printed. GPUs of which nothing is told are in none."""
@@ -436,9 +435,14 @@ class TopologyClass:
             raise InternalError(f"asked a class of {self.size} GPUs for {k} of mask {mask:#b}")
 
 
-def _matches(model: str | None, pattern: str) -> bool:
-    """Tell whether a GPU's model matches a glob in capitals."""
-    return pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern))
+def accepts_model(globs: str, model: str | None) -> bool:
+    """Tell whether a model matches a glob, or any of several with commas between them, whatever the case; an unknown model matches only ``*``.
+
+    >>> accepts_model("*T4*, *A10*", "Tesla T4"), accepts_model("*", None)
+    (True, True)
+    """
+    patterns = (glob.strip().upper() for glob in globs.split(","))
+    return any(pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern)) for pattern in patterns)
 
 
 def _frozen(array: _Array) -> _Array:

@@ -14,6 +14,7 @@ from bench.openb.workload import PodClass
 from extender.protocol import JsonObject
 from extender.settings import Policy, Settings
 from extender.simulate.sides import Linkwise
+from extender.workload import read_workload
 from topology.capacity import MIB_PER_GIB
 from topology.errors import InternalError
 from topology.topology_class import members
@@ -28,6 +29,11 @@ class LinkwisePolicy:
         self.side = Linkwise(snapshot_of(surroundings.cluster.nodes, machine), Settings.model_construct(), Policy.PACK)
         if self.side.problems:
             raise InternalError(f"the trace's nodes cannot be read: {self.side.problems[0]}")
+        told = read_workload(workload_of(surroundings.target))
+        assert told.weights is not None
+        assert told.classes is not None
+        self.side.placement.reweigh(told.weights)
+        self.side.placement.expect(told.classes)
 
     def place(self, pod: Pod) -> Placement | None:
         """Return where Linkwise puts the pod."""

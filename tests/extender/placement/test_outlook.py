@@ -17,14 +17,12 @@ from extender.placement.outlook import (
     WEIGHT_WITH_ROOM,
     Outlook,
     State,
-    share_taken,
     weight_of_fragmentation,
 )
 from extender.placement.outlook_tables import GpuKind
 from extender.placement.prices import worth_of_rest
 from extender.placement.shares import Rooms
 from tests import outlook_oracle as slow
-from tests.builders import cluster, extender_on, pod
 from topology.inventory import Gpu, Inventory
 from topology.matrix import from_codes
 from topology.topology_class import TopologyClass, members, topology_class
@@ -224,27 +222,3 @@ def test_small_gpus_go_first_where_anybody_may_have_any():
 def test_fragmentation_weighs_more_once_the_cluster_is_nearly_full(taken: float, weight: float):
     """One step, of what is taken now: the same state has the same answer."""
     assert weight_of_fragmentation(taken) == weight
-
-
-def test_what_is_taken_counts_whole_gpus_and_parts():
-    """Of 16 GPUs two are held whole; of a third one, half is given away."""
-    nodes = cluster().dgx1v("a", "b")
-    uuids = nodes.uuids("a")
-    view = extender_on(nodes.with_pods(pod("p").gpus(2).holding("a", uuids[0], uuids[1]))).cluster.view()
-    left = view.left.copy()
-    left[1, 3] = view.offered[1, 3] // 2
-    free = view.free.copy()
-    free[1] &= 0b11110111
-    assert share_taken(replace(view, left=left, free=free)) == pytest.approx(2.5 / 16, abs=0.001)
-
-
-def test_a_node_without_gpus_has_nothing_taken():
-    """Nothing of nothing is taken, and nothing divides by zero."""
-    assert share_taken(extender_on(cluster()).cluster.view()) == 0.0
-
-
-def test_following_the_same_again_keeps_the_tables():
-    """Tables are made anew only when demands or GPUs have changed."""
-    outlook = Outlook()
-    assert not outlook.follow(SEED_TARGET, {})
-    assert outlook.follow(SEED_TARGET, {GpuKind("T4", 15): 1})

@@ -1,0 +1,81 @@
+"""What costs need to know of every row of a view, brought up to date only for the rows that changed: by which tables it is judged, how full it is, and the supply of GPUs.
+
+Kept by `placement`, which asks before it judges. The supply moves in steps, as weights do: a node more or less among many changes no table.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.cluster import View
+from extender.placement.outlook import Outlook
+from extender.placement.outlook_tables import GpuKind, supply_of
+
+STEP: Final = 0.05  # of the cluster's nodes are of other classes than before
+
+
+class RowFacts:
+    """The facts of the last view that was looked at."""
+
+    def __init__(self) -> None:
+        self.supply: Mapping[GpuKind, int] = {}
+        self.taken = 0.0  # share of the cluster's healthy GPUs, parts of a GPU as such
+        self._generation = -1
+        self._free = np.zeros(0)  # (rows,) GPUs that are left, parts of a GPU as such
+        self._numbers = np.zeros(0, np.int64)  # (rows,) tables of the outlook
+        self._numbered = -1  # generation of these
+        self._nodes: NDArray[np.float64] = np.zeros(0)  # (classes,) share of nodes, when the supply was counted
+
+    def follow(self, view: View) -> bool:
+        """Look at a view; tells whether the supply has moved."""
+        if view.generation == self._generation:
+            return False
+        rows = np.nonzero(view.row_generation > self._generation)[0] if self._generation < view.generation else np.arange(view.rows)
+        free = np.zeros(view.rows)
+        free[: len(self._free)] = self._free[: view.rows]
+        free[rows] = gpus_left(view, rows)
+        self._free, self._generation = free, view.generation
+        healthy = int(np.bitwise_count(view.usable).sum())
+        self.taken = 1.0 - float(free.sum()) / healthy if healthy else 0.0
+        return self._follow_supply(view)
+
+    def _follow_supply(self, view: View) -> bool:
+        counts = np.bincount(view.class_index[view.usable > 0].astype(np.int64) + 1, minlength=len(view.classes) + 1)[1:]
+        shares = counts / max(1, counts.sum())
+        before = np.zeros(max(len(shares), len(self._nodes)))
+        before[: len(self._nodes)] = self._nodes
+        before[: len(shares)] -= shares
+        if np.abs(before).sum() / 2 < STEP:
+            return False
+        self._nodes = shares
+        supply = supply_of(view)
+        moved = supply != self.supply
+        self.supply = supply
+        return moved
+
+    def numbers(self, view: View, outlook: Outlook) -> NDArray[np.int64]:
+        """Return by which tables each row is judged, shape (rows,); -1 for rows without a class."""
+        if self._numbered != view.generation:
+            later = 0 <= self._numbered < view.generation
+            rows = np.nonzero((view.row_generation > self._numbered) if later else np.ones(view.rows, np.bool_))[0]
+            numbers = np.full(view.rows, -1, np.int64)
+            if later:
+                numbers[: len(self._numbers)] = self._numbers
+            numbers[rows] = -1
+            rows = rows[view.class_index[rows] >= 0]
+            numbers[rows] = outlook.numbers(view.classes, view.class_index[rows], view.offered[rows])
+            self._numbers, self._numbered = numbers, view.generation
+        return self._numbers
+
+    def forget_numbers(self) -> None:
+        """Let the rows be numbered anew next time: another outlook has other tables."""
+        self._numbered = -1
+
+
+def gpus_left(view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how many GPUs are left on those rows, parts of a GPU as such, shape (n,)."""
+    left, offered = view.left[rows], view.offered[rows]
+    parts = np.where((left < offered) & (left > 0), left / np.maximum(offered, 1), 0.0).sum(axis=1)
+    return np.asarray(np.bitwise_count(view.free[rows]) + parts)
