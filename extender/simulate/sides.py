@@ -20,6 +20,7 @@ from extender.binding import allocate, decide, promise
 from extender.cluster import Cluster, View
 from extender.containers import ContainerKind
 from extender.demand import Demand, read_demand
+from extender.demand_class import Target, class_of
 from extender.placement import Placement, Plan
 from extender.placement.fits import usable_mask
 from extender.protocol import BindCall
@@ -30,6 +31,8 @@ from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.selectors import Selectors
 from extender.snapshot_file import Snapshot, SnapshotCluster
+from extender.workload import Weights, Workload
+from topology.api import Allocation
 from topology.capacity import WHOLE
 from topology.errors import DemandError
 from topology.topology_class import members, union
@@ -72,6 +75,7 @@ class Side(ABC):
         self.cluster = Cluster(settings.whole_gpu_resource, lambda: 0.0)
         self.problems = SnapshotCluster(snapshot, self.cluster).feed()
         self.placement = Placement()
+        self.now_s = 0.0  # the time of the simulation, set by whoever lets pods come
         self._settings = settings
         self._policy = policy
         self._selectors = Selectors(snapshot.nodes)
@@ -100,6 +104,7 @@ class Side(ABC):
         allocation = allocate(node, wanted.demand, plan, view.gpus[row])
         promise(BindCall(job.namespace, job.name, job.uid, node), wanted.demand, allocation, self.cluster)
         self.cluster.ledger.confirm(job.uid)
+        self._count(wanted.demand, allocation)
         return Placed(node, row, plan.union, plan.bandwidth, wanted.gpus(view, row, plan))
 
     def finish(self, job: Job) -> None:
@@ -140,13 +145,37 @@ class Side(ABC):
         shape = wanted.demand.shape
         return placement.fits(shape, view).code if shape.parts else np.zeros(view.rows, np.int8)
 
+    def _count(self, demand: Demand, allocation: Allocation) -> None:  # noqa: B027 - of interest to a side that looks ahead
+        """Hear of a pod that was placed."""
+
     @abstractmethod
     def _choose(self, wanted: _Wanted, view: View, open_rows: NDArray[np.bool_]) -> tuple[int, Plan | None] | None:
         """Return a row among those open to the pod, and its GPUs there."""
 
 
 class Linkwise(Side):
-    """The production code."""
+    """The production code. It looks ahead by the pods that it has placed, as an extender does, or by a workload that is given to it."""
+
+    def __init__(self, snapshot: Snapshot, settings: Settings, policy: Policy) -> None:
+        super().__init__(snapshot, settings, policy)
+        self._workload = Workload(settings.workload_half_life_s, lambda: self.now_s)
+        self._go_by_workload()
+
+    def fix_workload(self, weights: Weights, classes: Target) -> None:
+        """Look ahead by this workload from now on; raises InputError where it is none."""
+        self._workload.fix(weights)
+        self._workload.fix_classes(classes)
+        self._go_by_workload()
+
+    def _go_by_workload(self) -> None:
+        self.placement.reweigh(self._workload.weights)
+        self.placement.expect(self._workload.target)
+
+    def _count(self, demand: Demand, allocation: Allocation) -> None:
+        self._workload.note(map(len, allocation.containers.values()))
+        self._workload.note_class(class_of(allocation, demand.requests.cpu_milli, demand.shape.model))
+        if self._workload.follow() | self._workload.follow_classes():
+            self._go_by_workload()
 
     def _choose(self, wanted: _Wanted, view: View, open_rows: NDArray[np.bool_]) -> tuple[int, Plan | None] | None:
         rows = np.flatnonzero(open_rows & (self._codes(wanted, view, self.placement) == Refusal.FITS))
