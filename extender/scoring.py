@@ -50,7 +50,8 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
     if beside and not candidates.possible.any():
         beside = {}
         candidates = placement.candidates(demand, view, rows, beside)
-    order = _order(_keys(demand, candidates), candidates.possible, lambda position: view.names[rows[position]])
+    names, places = view.names, rows.tolist()
+    order = _order(_keys(demand, candidates), candidates.possible, lambda position: names[places[position]])
     if not order:
         return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), beside, None, None)
     loss = _loss(demand.shape, candidates, order[0])
@@ -70,7 +71,8 @@ def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], plac
     cost[known] = placement.cost_without_gpus(cpu_milli, view, rows[known])
     if not len(rows) or cost.min() == cost.max():
         return np.zeros(len(rows), np.int8)
-    (top, *_) = _order([cost], np.ones(len(rows), np.bool_), lambda position: view.names[rows[position]] if rows[position] >= 0 else "")
+    names, places = view.names, rows.tolist()
+    (top, *_) = _order([cost], np.ones(len(rows), np.bool_), lambda position: names[places[position]] if places[position] >= 0 else "")
     scores = _ladder(np.clip((cost - cost[top]) / np.abs(cost).max(), 0.0, 1.0))
     scores[top] = TOP
     return scores
@@ -84,7 +86,7 @@ def _order(keys: Sequence[NDArray[np.float64]], possible: NDArray[np.bool_], nam
         equals = remaining
         for key in keys:
             equals = equals & (key == key[equals].min())
-        best = min((int(position) for position in np.nonzero(equals)[0]), key=name_of)
+        best = min(np.nonzero(equals)[0].tolist(), key=name_of)
         order.append(best)
         remaining[best] = False
     return order
