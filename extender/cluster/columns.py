@@ -161,9 +161,11 @@ class Columns:
     def left_of(self, row: int, taken: "Taken") -> tuple[int, ...]:
         """Return MiB that shares may still take of each GPU of a node where that much is taken; 0 of one that is held whole or not usable."""
         usable = int(self.usable[row]) & ~taken.whole
-        return tuple(
-            max(0, offered - taken.shares.get(bit, 0)) if usable >> bit & 1 else 0 for bit, offered in enumerate(self.gpus[row].offered_mib)
-        ) + (0,) * (MOST_GPUS - len(self.gpus[row].offered_mib))
+        left = [0] * MOST_GPUS
+        for bit, offered in enumerate(self.gpus[row].offered_mib):
+            if usable >> bit & 1:
+                left[bit] = max(0, offered - taken.shares.get(bit, 0))
+        return tuple(left)
 
     def set_closed(self, row: int, refusal: Refusal, detail: str) -> None:
         """Close a node with a reason and what is behind it, or open it (FITS)."""
