@@ -6,9 +6,9 @@ Exactly one node gets 10, because kube-scheduler breaks ties at random and rando
 Loss is counted in bandwidth for pods that care, in cost for the others, and at least `ISLAND` for breaking an island. One ladder, one place.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +50,7 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
     if beside and not candidates.possible.any():
         beside = {}
         candidates = placement.candidates(demand, view, rows, beside)
-    names, places = view.names, rows.tolist()
-    order = _order(_keys(demand, candidates), candidates.possible, lambda position: names[places[position]])
+    order = _order(_keys(demand, candidates, placement.name_ranks(view)[rows]), candidates.possible)
     if not order:
         return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), beside, None, None)
     loss = _loss(demand.shape, candidates, order[0])
@@ -61,47 +60,59 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
     return Scores(scores, loss, beside, order[0], order[1] if len(order) > 1 else None)
 
 
+def top_of(demand: Demand, view: View, rows: NDArray[np.int64], placement: Placement) -> int | None:
+    """Return the position of the node that `score` would give `TOP`, None where there is none: for who wants to know nothing else (`simulate`)."""
+    candidates = placement.candidates(demand, view, rows, {})
+    return next(iter(_order(_keys(demand, candidates, placement.name_ranks(view)[rows]), candidates.possible, most=1)), None)
+
+
 def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> NDArray[np.int8]:
     """Score nodes for a pod without GPUs, by what its CPU costs the GPU pods to come, shape (n,); 0 for all where that makes no difference.
 
     Asked only where kube-scheduler sends us every pod. Rows that are not known, or have no GPUs, cost nothing.
     """
+    if not view.rows or not len(rows):
+        return np.zeros(len(rows), np.int8)
     cost = np.zeros(len(rows))
     known = np.nonzero((rows >= 0) & (view.class_index[rows] >= 0))[0]
     cost[known] = placement.cost_without_gpus(cpu_milli, view, rows[known])
-    if not len(rows) or cost.min() == cost.max():
+    if cost.min() == cost.max():
         return np.zeros(len(rows), np.int8)
-    names, places = view.names, rows.tolist()
-    (top, *_) = _order([cost], np.ones(len(rows), np.bool_), lambda position: names[places[position]] if places[position] >= 0 else "")
+    ranks = np.where(rows >= 0, placement.name_ranks(view)[rows], len(view.names))
+    (top, *_) = _order([cost, ranks], np.ones(len(rows), np.bool_))
     scores = _ladder(np.clip((cost - cost[top]) / np.abs(cost).max(), 0.0, 1.0))
     scores[top] = TOP
     return scores
 
 
-def _order(keys: Sequence[NDArray[np.float64]], possible: NDArray[np.bool_], name_of: Callable[[int], str]) -> list[int]:
-    """Return the best candidate and the runner-up, as positions."""
+def _order(keys: Sequence[NDArray[Any]], possible: NDArray[np.bool_], most: int = 2) -> list[int]:
+    """Return the best candidate and the runner-up, as positions; of the last key no two values are equal."""
     order: list[int] = []
-    remaining = possible.copy()
-    while remaining.any() and len(order) < 2:
+    remaining = np.nonzero(possible)[0]
+    while len(remaining) and len(order) < most:
         equals = remaining
         for key in keys:
-            equals = equals & (key == key[equals].min())
-        best = min(np.nonzero(equals)[0].tolist(), key=name_of)
-        order.append(best)
-        remaining[best] = False
+            own = key[equals]
+            equals = equals[own == own.min()]
+            if len(equals) == 1:
+                break
+        order.append(int(equals[0]))
+        remaining = remaining[remaining != equals[0]]
     return order
 
 
-def _keys(demand: Demand, candidates: Candidates) -> list[NDArray[np.float64]]:
-    """Return what is compared, the weightiest first; less is better."""
+def _keys(demand: Demand, candidates: Candidates, name_ranks: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Return what is compared, the weightiest first, names last; less is better."""
     # Equal hardware must compare equal, whatever the order in which its worth was added up.
     worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
     left: NDArray[np.float64] = candidates.left * (-1.0 if demand.policy is Policy.SPREAD else 1.0)
     if not demand.shape.careful:
-        return [candidates.broken, candidates.cost, worth_lost, left]
+        # The node with the fewest GPUs left is not the one with the least CPU left: for a pod that takes CPU too, the same order every time packs better (decision 16).
+        by_gpus = demand.policy is Policy.SPREAD or not demand.requests.cpu_milli
+        return [candidates.broken, candidates.cost, worth_lost, *([left] if by_gpus else []), name_ranks]
     most = candidates.bandwidth.max(initial=0.0)
     slower = np.where(candidates.bandwidth >= most * EQUAL, 0.0, most - candidates.bandwidth)
-    return [slower, candidates.cost, worth_lost, left]
+    return [slower, candidates.cost, worth_lost, left, name_ranks]
 
 
 def _loss(shape: Shape, candidates: Candidates, top: int) -> NDArray[np.float64]:

@@ -198,7 +198,8 @@ def _useful(kind: TopologyClass, k: int) -> NDArray[np.float64]:
     """Return how many GPUs of each mask disjoint sets of ``k`` can use, shape (2**n,): a set counts by its bandwidth over the best that the empty machine gives."""
     best = float(kind.best_bandwidths(k)[-1])
     if best > 0:
-        return kind.packed(k) / best
+        # Packings are whole kB/s: rounded, so that equal sets are equal whatever their rate.
+        return np.asarray(np.round(kind.packed(k) / best, 5))
     return np.asarray(np.bitwise_count(np.arange(1 << kind.size)) // k * k, np.float64)
 
 

@@ -156,6 +156,10 @@ class Placement:
             found.put(others, look(demand, view, rows[others], rooms, self, judge))
         return found
 
+    def name_ranks(self, view: View) -> NDArray[np.int64]:
+        """Return the place of each row's name among all names, shape (rows,): the last word among equals."""
+        return self._rows.name_ranks(view)
+
     def cost_without_gpus(self, cpu_milli: int, view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what a pod without GPUs costs the GPU pods to come on nodes that have a class, shape (n,)."""
         return cost_without_gpus(cpu_milli, view, rows, self.judge(view, with_gpus=False))

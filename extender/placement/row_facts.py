@@ -27,6 +27,7 @@ class RowFacts:
         self._free = np.zeros(0)  # (rows,) GPUs that are left, parts of a GPU as such
         self._numbers = np.zeros(0, np.int64)  # (rows,) tables of the outlook
         self._numbered = False
+        self._ranks = np.zeros(0, np.int64)  # (rows,) places of the names among all
         self._nodes: NDArray[np.float64] = np.zeros(0)  # (classes,) share of nodes, when the supply was counted
         self._hardware: tuple[object, ...] = ()  # of the view that was looked at last
         self._healthy = 0
@@ -69,6 +70,14 @@ class RowFacts:
             self._numbers[rows] = outlook.numbers(view.classes, view.class_index[rows], view.offered[rows])
             self._numbered = True
         return self._numbers
+
+    def name_ranks(self, view: View) -> NDArray[np.int64]:
+        """Return the place of each row's name among those of all rows, shape (rows,). Names never change, rows are only added."""
+        if len(self._ranks) != view.rows:
+            names = view.names[: view.rows]
+            self._ranks = np.empty(view.rows, np.int64)
+            self._ranks[sorted(range(view.rows), key=names.__getitem__)] = np.arange(view.rows)
+        return self._ranks
 
     def forget_numbers(self) -> None:
         """Let the rows be numbered anew next time: another outlook has other tables."""

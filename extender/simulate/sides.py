@@ -1,6 +1,6 @@
 """Who places the pods of a simulation: Linkwise itself, or plain counting. Each side has a cluster of its own, fed from the same snapshot.
 
-    Linkwise        asks `Placement.fits`, `scoring.score` and `binding.decide`, and enters the answer into the ledger: what filter, prioritize and bind do
+    Linkwise        asks `Placement.fits`, `scoring.top_of` and `binding.decide`, and enters the answer into the ledger: what filter, prioritize and bind do
     Counting        what stock Kubernetes gives: the first node with enough free GPUs, there the lowest ones; a share of a GPU costs a whole one
 
 Called by `replay` and by the benchmarks of placement quality. Whatever a side decides goes through `Ledger.promise`, which refuses what is held already: no side can cheat.
@@ -26,7 +26,7 @@ from extender.placement.fits import usable_mask
 from extender.protocol import BindCall
 from extender.reasons import Refusal, wire_sentence
 from extender.requests import Requests, read_requests
-from extender.scoring import score, score_without_gpus
+from extender.scoring import score_without_gpus, top_of
 from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.selectors import Selectors
@@ -184,7 +184,7 @@ class Linkwise(Side):
         job, demand = wanted.job, wanted.demand
         if not demand.wants_gpus:
             return int(rows[score_without_gpus(wanted.requests.cpu_milli, view, rows, self.placement).argmax()]), None
-        top = score(demand, view, rows, {}, self.placement).top
+        top = top_of(demand, view, rows, self.placement)
         if top is None:
             return None
         row = int(rows[top])

@@ -1,5 +1,7 @@
 """Which of the feasible nodes is best: bandwidth, then the remainder, then the policy, then the name; exactly one gets 10."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from extender.demand import Demand, Shape, read_demand
 from extender.placement import Placement, Plan
 from extender.reasons import Refusal
 from extender.sample_machines import SAMPLE_MACHINES
-from extender.scoring import EQUAL, LADDER, TOP, Scores, _ladder, score
+from extender.scoring import EQUAL, LADDER, TOP, Scores, _ladder, score, score_without_gpus
 from extender.settings import Policy
 from tests.builders import Clock, PodBuilder, cluster, pod
 
@@ -301,3 +303,40 @@ def test_no_candidates_are_no_scores(asked: PodBuilder, policy: Policy):
     view = view_of(full=("mesh", set()))
     found = score(Demand(shape_of(asked), policy=policy), view, np.zeros(0, np.int64), {}, Placement())
     assert (found.score.tolist(), found.loss.tolist(), dict(found.beside), found.top, found.runner_up) == ([], [], {}, None, None)
+
+
+# --- costs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_without_gpus_goes_where_its_cpu_is_spare():
+    """One machine has CPU for more than its GPUs, one just enough for half of them, one none of whose GPUs is free."""
+    view = view_of(spare=("pcie", ALL), scarce=("pcie", ALL), used=("pcie", set()))
+    view = replace(view, cpu_left=np.array([640_000, 32_000, 32_000], np.int64))
+    rows = np.array([0, 1, 2, -1])
+    scores = score_without_gpus(8000, view, rows, Placement())
+    assert scores[[0, 1]].tolist() == [TOP, 0]
+    assert scores.tolist().count(TOP) == 1
+    assert scores[2] == 9, "no GPU waits for its CPU"
+
+
+def test_a_pod_without_gpus_has_no_say_where_nothing_is_lost_anywhere():
+    """All nodes 0, so that kube-scheduler's own scores decide."""
+    view = view_of(a=("pcie", ALL), b=("nvswitch", ALL))
+    assert score_without_gpus(8000, view, np.array([0, 1, -1]), Placement()).tolist() == [0, 0, 0]
+    assert score_without_gpus(8000, Cluster("nvidia.com/gpu", Clock()).view(), np.array([-1, -1]), Placement()).tolist() == [0, 0]
+
+
+def test_a_share_goes_where_a_gpu_is_shared_already():
+    """An idle GPU costs more than the rest of one whose other half is in use."""
+    view = view_of(idle=("pcie", ALL), shared=("pcie", ALL))
+    left, free = view.left.copy(), view.free.copy()
+    left[1, 0], free[1] = 10_240, 0b11111110
+    shares = pod().shared(8)
+    assert top(scored(shares, replace(view, left=left, free=free))) == "shared"
+
+
+def test_of_equal_bandwidths_the_cost_for_the_pods_to_come_decides():
+    """Two machines behind NVSwitch, one without CPU for more than the pod: there nothing is left to lose."""
+    view = view_of(a=("nvswitch", ALL), b=("nvswitch", ALL))
+    view = replace(view, cpu_left=np.array([400_000, 2_000], np.int64))
+    assert top(scored(TWO, view)) == "b"

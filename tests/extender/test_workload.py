@@ -267,3 +267,26 @@ def test_bad_weights_beside_good_classes_change_neither():
     with pytest.raises(InputError):
         extender.verbs.fix_workload({8: 1.0}, ())
     assert not extender.verbs.workload.state().fixed
+
+
+async def test_what_pods_were_bound_with_decides_what_placement_looks_ahead_by():
+    """Bound pods are counted by class: CPU, GPUs, and the model that they ask for."""
+    extender = extender_on(cluster().nvswitch("a"))
+    asked = pod("eight").annotated(gpu_model="*H100*")
+    extender.cluster.apply_pod(asked.holding("a", *cluster().nvswitch("a").uuids("a")).build())
+    for number in range(100):
+        extender.verbs.workload.note_class(DemandClass(number % 2, 8, model="*H100*"))
+    extender.verbs.follow_demands(at_once=True)
+    target = extender.verbs.placement.outlook.target
+    assert target is extender.verbs.workload.target
+    counted = sum(one.popularity for one in target if one.model == "*H100*")
+    assert counted == pytest.approx(101 / 151, abs=0.03)
+
+
+def test_fixed_classes_decide_at_once():
+    """As weights do."""
+    extender = extender_on(cluster().nvswitch("a"))
+    extender.verbs.fix_workload(None, (DemandClass(0, 8),))
+    assert extender.verbs.placement.outlook.target == (DemandClass(0, 8),)
+    extender.verbs.reset_workload()
+    assert extender.verbs.placement.outlook.target is SEED_TARGET
