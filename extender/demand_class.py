@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from topology.api import Allocation
 from topology.capacity import MOST_GPUS, WHOLE
 from topology.errors import InputError
 
@@ -104,6 +105,17 @@ class DemandCounts:
         faded = {key: count * kept for key, count in self._seen.items() if count * kept > _FADED}
         most = sorted(faded, key=faded.__getitem__, reverse=True)[: _MOST_COUNTED // 2]
         self._seen = {key: faded[key] for key in most}
+
+
+def class_of(allocation: Allocation, cpu_milli: int, model: str | None) -> DemandClass:
+    """Return what a placed pod is counted as: by its whole GPUs, if it has any, else by its largest share."""
+    given = tuple(allocation.containers.values())
+    shares = [(len(gpus), gpus[0].memory_mib or 0) for gpus in given if gpus and gpus[0].shared]
+    whole = {gpu.uuid for gpus in given for gpu in gpus if not gpu.shared}
+    if whole or not shares:
+        return DemandClass(cpu_milli, len(whole), model=model)
+    gpus, mib = max(shares, key=lambda share: share[0] * share[1])
+    return DemandClass(cpu_milli, gpus, mib, model)
 
 
 def rounded(cpu_milli: int) -> int:

@@ -50,7 +50,7 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
     if beside and not candidates.possible.any():
         beside = {}
         candidates = placement.candidates(demand, view, rows, beside)
-    order = _order([*_keys(demand, candidates), placement.name_ranks(view)[rows]], candidates.possible)
+    order = _order(_keys(demand, candidates, placement.name_ranks(view)[rows]), candidates.possible)
     if not order:
         return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), beside, None, None)
     loss = _loss(demand.shape, candidates, order[0])
@@ -58,6 +58,12 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
     scores[~candidates.possible] = 0
     scores[order[0]] = TOP
     return Scores(scores, loss, beside, order[0], order[1] if len(order) > 1 else None)
+
+
+def top_of(demand: Demand, view: View, rows: NDArray[np.int64], placement: Placement) -> int | None:
+    """Return the position of the node that `score` would give `TOP`, None where there is none: for who wants to know nothing else (`simulate`)."""
+    candidates = placement.candidates(demand, view, rows, {})
+    return next(iter(_order(_keys(demand, candidates, placement.name_ranks(view)[rows]), candidates.possible, most=1)), None)
 
 
 def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> NDArray[np.int8]:
@@ -79,32 +85,34 @@ def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], plac
     return scores
 
 
-def _order(keys: Sequence[NDArray[Any]], possible: NDArray[np.bool_]) -> list[int]:
-    """Return the best candidate and the runner-up, as positions."""
+def _order(keys: Sequence[NDArray[Any]], possible: NDArray[np.bool_], most: int = 2) -> list[int]:
+    """Return the best candidate and the runner-up, as positions; of the last key no two values are equal."""
     order: list[int] = []
-    remaining = possible.copy()
-    while remaining.any() and len(order) < 2:
+    remaining = np.nonzero(possible)[0]
+    while len(remaining) and len(order) < most:
         equals = remaining
         for key in keys:
-            equals = equals & (key == key[equals].min())
-        best = int(equals.argmax())
-        order.append(best)
-        remaining[best] = False
+            own = key[equals]
+            equals = equals[own == own.min()]
+            if len(equals) == 1:
+                break
+        order.append(int(equals[0]))
+        remaining = remaining[remaining != equals[0]]
     return order
 
 
-def _keys(demand: Demand, candidates: Candidates) -> list[NDArray[np.float64]]:
-    """Return what is compared, the weightiest first; less is better."""
+def _keys(demand: Demand, candidates: Candidates, name_ranks: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Return what is compared, the weightiest first, names last; less is better."""
     # Equal hardware must compare equal, whatever the order in which its worth was added up.
     worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
     left: NDArray[np.float64] = candidates.left * (-1.0 if demand.policy is Policy.SPREAD else 1.0)
     if not demand.shape.careful:
         # The node with the fewest GPUs left is not the one with the least CPU left: for a pod that takes CPU too, the same order every time packs better (decision 16).
         by_gpus = demand.policy is Policy.SPREAD or not demand.requests.cpu_milli
-        return [candidates.broken, candidates.cost, worth_lost, *([left] if by_gpus else [])]
+        return [candidates.broken, candidates.cost, worth_lost, *([left] if by_gpus else []), name_ranks]
     most = candidates.bandwidth.max(initial=0.0)
     slower = np.where(candidates.bandwidth >= most * EQUAL, 0.0, most - candidates.bandwidth)
-    return [slower, candidates.cost, worth_lost, left]
+    return [slower, candidates.cost, worth_lost, left, name_ranks]
 
 
 def _loss(shape: Shape, candidates: Candidates, top: int) -> NDArray[np.float64]:

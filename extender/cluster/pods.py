@@ -11,7 +11,7 @@ from typing import Any
 
 from extender.containers import ContainerKind, container_kinds, gpu_containers
 from extender.demand import read_demand
-from extender.demand_class import DemandClass
+from extender.demand_class import DemandClass, class_of
 from extender.handoff import gpushare, native
 from extender.requests import read_requests
 from topology.api import Allocation, annotations
@@ -46,15 +46,9 @@ class BoundPod:
     @property
     def demand_class(self) -> DemandClass | None:
         """What the target workload counts the pod as: by its whole GPUs, if it has any, else by its largest share; None where gpushare alone says what it has."""
-        if self.allocation is None and self.share is not None:
-            return None
-        given = () if self.allocation is None else tuple(self.allocation.containers.values())
-        shares = [(len(gpus), gpus[0].memory_mib or 0) for gpus in given if gpus and gpus[0].shared]
-        whole = {gpu.uuid for gpus in given for gpu in gpus if not gpu.shared}
-        if whole or not shares:
-            return DemandClass(self.cpu_milli, len(whole) if given else self.gpus, model=self.model)
-        gpus, mib = max(shares, key=lambda share: share[0] * share[1])
-        return DemandClass(self.cpu_milli, gpus, mib, self.model)
+        if self.allocation is not None:
+            return class_of(self.allocation, self.cpu_milli, self.model)
+        return None if self.share is not None else DemandClass(self.cpu_milli, self.gpus, model=self.model)
 
 
 def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:

@@ -4,7 +4,7 @@
 pods to come from `outlook`, of the state before and after the plan; nothing is compared here.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -21,21 +21,49 @@ from topology.topology_class import TopologyClass
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What decides, one entry a node, shape (n,): GB/s, worth that the node loses, islands that are broken, GPUs (of shares: MiB) left, cost for the pods to come.
+    """What decides, one column a node: GB/s, worth that the node loses, islands that are broken, GPUs (of shares: MiB) left, cost for the pods to come.
 
-    Where the pod does not fit, bandwidth is IMPOSSIBLE and the rest says nothing.
+    One array, since every decision takes and writes some columns of all five. Where the pod does not fit, bandwidth is IMPOSSIBLE and the rest says nothing.
     """
 
-    bandwidth: NDArray[np.float64]
-    worth_lost: NDArray[np.float64]
-    broken: NDArray[np.float64]
-    left: NDArray[np.float64]
-    cost: NDArray[np.float64]
+    numbers: NDArray[np.float64]  # (5, n)
 
     @staticmethod
     def none(count: int) -> "Candidates":
         """Return so many nodes on which nothing fits."""
-        return Candidates(np.full(count, IMPOSSIBLE), *(np.zeros(count) for _ in range(4)))
+        numbers = np.zeros((5, count))
+        numbers[0] = IMPOSSIBLE
+        return Candidates(numbers)
+
+    @property
+    def bandwidth(self) -> NDArray[np.float64]:
+        """GB/s, shape (n,)."""
+        found: NDArray[np.float64] = self.numbers[0]
+        return found
+
+    @property
+    def worth_lost(self) -> NDArray[np.float64]:
+        """GPU x GB/s, shape (n,)."""
+        found: NDArray[np.float64] = self.numbers[1]
+        return found
+
+    @property
+    def broken(self) -> NDArray[np.float64]:
+        """Islands and cores, as `TopologyClass.whole_islands` counts them, shape (n,)."""
+        found: NDArray[np.float64] = self.numbers[2]
+        return found
+
+    @property
+    def left(self) -> NDArray[np.float64]:
+        """GPUs, or MiB, shape (n,)."""
+        found: NDArray[np.float64] = self.numbers[3]
+        return found
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """Milli of an average GPU, shape (n,)."""
+        found: NDArray[np.float64] = self.numbers[4]
+        return found
 
     @property
     def possible(self) -> NDArray[np.bool_]:
@@ -44,12 +72,11 @@ class Candidates:
 
     def take(self, at: NDArray[np.int64]) -> "Candidates":
         """Return a copy of those entries."""
-        return Candidates(*(getattr(self, one.name)[at] for one in fields(self)))
+        return Candidates(self.numbers[:, at])
 
     def put(self, at: NDArray[np.int64], found: "Candidates") -> None:
         """Write those entries."""
-        for one in fields(self):
-            getattr(self, one.name)[at] = getattr(found, one.name)
+        self.numbers[:, at] = found.numbers
 
 
 _BITS: Final = np.arange(MOST_GPUS)
@@ -91,27 +118,24 @@ def look(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, pros
     found = Candidates.none(len(rows))
     after = Rooms(rooms.idle.copy(), rooms.left.copy(), rooms.offered)
     classes = view.class_index[rows]
-    for number in np.unique(classes).tolist():
+    for number in set(classes.tolist()):
         at = np.nonzero(classes == number)[0]
         kind, here = view.classes[number], rooms.take(at)
+        of: Prospects | RoomProspects
         if demand.shape.is_shared:
             shared = prospector.room_prospects(demand.shape, kind, here)
-            numbers, union, taken = _numbers(shared, np.arange(len(at))), shared.union, shared.taken
+            of, where, union, taken = shared, np.arange(len(at)), shared.union, shared.taken
         else:
             whole = prospector.prospects(demand.shape, kind, here.idle)
-            numbers, union = _numbers(whole, here.idle), whole.union[here.idle]
+            of, where, union = whole, here.idle, whole.union[here.idle]
             taken = np.where(union[:, None] >> _BITS & 1, here.left, 0).astype(np.int32)
-        found.put(at, numbers)
+        for position, numbers in enumerate((of.bandwidth, of.worth_lost, of.broken, of.left)):
+            found.numbers[position, at] = numbers[where]
         after.idle[at], after.left[at] = here.idle & ~union, here.left - taken
-    before = _state(view, rows, rooms, 0)
-    found.cost[:] = judge.outlook.cost(judge.numbers[rows], before, _state(view, rows, after, demand.requests.cpu_milli), judge.weight)
+    cpu = view.cpu_left[rows]
+    before, then = State(cpu, rooms.idle, rooms.left), State(cpu - demand.requests.cpu_milli, after.idle, after.left)
+    found.cost[:] = judge.outlook.cost(judge.numbers[rows], before, then, judge.weight)
     return found
-
-
-def _numbers(of: Prospects | RoomProspects, where: NDArray[np.int64]) -> Candidates:
-    """Return those entries of prospects, without cost."""
-    broken, left = of.broken[where].astype(np.float64), of.left[where].astype(np.float64)
-    return Candidates(of.bandwidth[where], of.worth_lost[where], broken, left, np.zeros(len(where)))
 
 
 def _state(view: View, rows: NDArray[np.int64], rooms: Rooms, cpu_milli: int) -> State:
@@ -128,4 +152,4 @@ def rows_to_look_at(view: View, generation: int, known: Candidates) -> NDArray[n
     """Return the rows of a view that are not as they were at that generation; all of them where that one is later, or nothing is known."""
     if generation > view.generation or not len(known.cost):
         return np.arange(view.rows)
-    return np.nonzero(view.row_generation > generation)[0]
+    return np.nonzero(view.host_generation > generation)[0]  # CPU decides as well

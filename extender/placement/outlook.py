@@ -71,10 +71,7 @@ class Outlook:
     def cost(self, numbers: NDArray[np.int64], before: State, after: State, weight: float) -> NDArray[np.float64]:
         """Return what it costs that n nodes go from one state to the other, shape (n,), less is better; ``weight`` of F, 0.0 for a pod without GPUs."""
         tables = self._made()
-        cost = tables.worth(numbers, before) - tables.worth(numbers, after)
-        if weight:
-            cost += weight * (tables.fragmentation(numbers, after) - tables.fragmentation(numbers, before))
-        return np.round(cost, DIGITS)
+        return np.round(tables.value(numbers, before, weight) - tables.value(numbers, after, weight), DIGITS)
 
     def cost_of_shares(self, kind: TopologyClass, rooms: Rooms, mib: int) -> NDArray[np.float64]:
         """Return the cost of a share of ``mib`` on each GPU of n nodes of a class, shape (n, 16), for the choice among the GPUs of one node: CPU plays no part.
@@ -120,18 +117,17 @@ class _Tables:
         self._cpu_per_milli = np.array([one.cpu_per_milli for one in of_nodes])  # (K,)
         self._scarcity = np.array([one.scarcity for one in of_nodes])  # (K,)
 
-    def worth(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
-        """Return W, shape (n,)."""
-        by_gpus = self._price[self._gpu[numbers], self._levels(state.idle, state.left)].sum(axis=1)
+    def value(self, numbers: NDArray[np.int64], state: State, weight: float) -> NDArray[np.float64]:
+        """Return W - ``weight`` x F, shape (n,)."""
+        gpu, levels = self._gpu[numbers], self._levels(state.idle, state.left)
         per_milli = self._cpu_per_milli[numbers]
         by_cpu = np.where(per_milli > 0, np.maximum(state.cpu, 0) / np.where(per_milli > 0, per_milli, 1.0), np.inf)
-        return np.asarray(self._scarcity[numbers] * np.minimum(by_cpu, by_gpus))
-
-    def fragmentation(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
-        """Return F, shape (n,)."""
+        worth = self._scarcity[numbers] * np.minimum(by_cpu, self._price[gpu, levels].sum(axis=1))
+        if not weight:
+            return np.asarray(worth)
         bands = np.searchsorted(self._cpus, state.cpu, side="right")
-        lost = self._lost[self._gpu[numbers], bands[:, None], self._levels(state.idle, state.left)].sum(axis=1)
-        return np.asarray(lost - self._used_by_sets(numbers, bands, state.idle))
+        fragmentation = self._lost[gpu, bands[:, None], levels].sum(axis=1) - self._used_by_sets(numbers, bands, state.idle)
+        return np.asarray(worth - weight * fragmentation)
 
     def _used_by_sets(self, numbers: NDArray[np.int64], bands: NDArray[np.int64], idle: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what the classes of several whole GPUs can use of the idle ones, shape (n,)."""
@@ -146,9 +142,11 @@ class _Tables:
         after = np.clip(held // MIB_PER_GIB, 0, self._idle - 1)
         worth = self._scarcity[numbers][:, None] * (self._price[gpu, before] - self._price[gpu, after])
         lost = self._lost[gpu, bands[:, None], after] - self._lost[gpu, bands[:, None], before]
-        rest = (rooms.idle[:, None] & ~(1 << _BITS)).ravel()  # without each GPU in turn
-        without = self._used_by_sets(np.repeat(numbers, MOST_GPUS), np.repeat(bands, MOST_GPUS), rest).reshape(gpu.shape)
-        broken = self._used_by_sets(numbers, bands, rooms.idle)[:, None] - without
+        idle = (rooms.idle & self._bits[numbers])[:, None]
+        rest = np.concatenate([idle, idle & ~(1 << _BITS)], axis=1)  # (n, 17) all idle ones, and those without each
+        useful = self._useful[self._at[numbers][:, None, :] + rest[:, :, None]]
+        used = (self._shares[numbers, bands][:, None, :] * useful).sum(axis=2)
+        broken = used[:, :1] - used[:, 1:]
         cost: NDArray[np.float64] = np.round(worth + WEIGHT_INSIDE * (lost + broken), DIGITS)
         return cost
 

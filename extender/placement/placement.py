@@ -20,7 +20,7 @@ from extender.placement.candidates import Candidates, Judge, cost_without_gpus, 
 from extender.placement.fits import Fits, refusals, usable_mask
 from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
-from extender.placement.prospects import Prospects, RoomProspects
+from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
 from extender.placement.row_facts import RowFacts
 from extender.placement.shares import Rooms, plan_shares
 from extender.reasons import NodeNumbers, Refusal
@@ -138,13 +138,14 @@ class Placement:
         key = (demand.shape, demand.requests.cpu_milli, judge.weight)
         generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
         anew = rows_to_look_at(view, generation, known)
-        if len(anew) or len(known.cost) != view.rows:
-            grown = Candidates.none(view.rows)
-            grown.put(np.arange(len(known.cost)), known)
-            grown.put(anew, Candidates.none(len(anew)))
-            fitting = anew[self.fits(demand.shape, view).code[anew] == Refusal.FITS]
-            grown.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))
-            known = grown
+        if len(known.cost) != view.rows:
+            before, known = known, Candidates.none(view.rows)
+            known.put(np.arange(len(before.cost)), before)
+        if len(anew):
+            code = self.fits(demand.shape, view).code[anew]
+            fitting = anew[code == Refusal.FITS]
+            known.bandwidth[anew[code != Refusal.FITS]] = IMPOSSIBLE
+            known.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))  # in place: nobody else has this array
         self._candidates[key] = (view.generation, known)
         found = known.take(rows)
         others = np.nonzero(np.isin(rows, list(beside)))[0] if beside else np.zeros(0, np.int64)

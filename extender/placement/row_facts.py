@@ -3,6 +3,7 @@
 Kept by `placement`, which asks before it judges. The supply moves in steps, as weights do: a node more or less among many changes no table.
 """
 
+import operator
 from collections.abc import Mapping
 from typing import Final
 
@@ -25,9 +26,11 @@ class RowFacts:
         self._generation = -1
         self._free = np.zeros(0)  # (rows,) GPUs that are left, parts of a GPU as such
         self._numbers = np.zeros(0, np.int64)  # (rows,) tables of the outlook
-        self._numbered = -1  # generation of these
+        self._numbered = False
         self._ranks = np.zeros(0, np.int64)  # (rows,) places of the names among all
         self._nodes: NDArray[np.float64] = np.zeros(0)  # (classes,) share of nodes, when the supply was counted
+        self._hardware: tuple[object, ...] = ()  # of the view that was looked at last
+        self._healthy = 0
 
     def follow(self, view: View) -> bool:
         """Look at a view; tells whether the supply has moved."""
@@ -38,9 +41,12 @@ class RowFacts:
         free[: len(self._free)] = self._free[: view.rows]
         free[rows] = gpus_left(view, rows)
         self._free, self._generation = free, view.generation
-        healthy = int(np.bitwise_count(view.usable).sum())
-        self.taken = 1.0 - float(free.sum()) / healthy if healthy else 0.0
-        return self._follow_supply(view)
+        hardware = (view.class_index, view.usable, view.offered, *view.classes)  # the same objects as long as pods alone come and go
+        is_known = len(hardware) == len(self._hardware) and all(map(operator.is_, hardware, self._hardware))
+        if not is_known:
+            self._hardware, self._healthy, self._numbered = hardware, int(np.bitwise_count(view.usable).sum()), False
+        self.taken = 1.0 - float(free.sum()) / self._healthy if self._healthy else 0.0
+        return False if is_known else self._follow_supply(view)
 
     def _follow_supply(self, view: View) -> bool:
         counts = np.bincount(view.class_index[view.usable > 0].astype(np.int64) + 1, minlength=len(view.classes) + 1)[1:]
@@ -57,17 +63,12 @@ class RowFacts:
         return moved
 
     def numbers(self, view: View, outlook: Outlook) -> NDArray[np.int64]:
-        """Return by which tables each row is judged, shape (rows,); -1 for rows without a class."""
-        if self._numbered != view.generation:
-            later = 0 <= self._numbered < view.generation
-            rows = np.nonzero((view.row_generation > self._numbered) if later else np.ones(view.rows, np.bool_))[0]
-            numbers = np.full(view.rows, -1, np.int64)
-            if later:
-                numbers[: len(self._numbers)] = self._numbers
-            numbers[rows] = -1
-            rows = rows[view.class_index[rows] >= 0]
-            numbers[rows] = outlook.numbers(view.classes, view.class_index[rows], view.offered[rows])
-            self._numbers, self._numbered = numbers, view.generation
+        """Return by which tables each row is judged, shape (rows,); -1 for rows without a class. Asked about the view that was followed last."""
+        if not self._numbered:
+            rows = np.nonzero(view.class_index >= 0)[0]
+            self._numbers = np.full(view.rows, -1, np.int64)
+            self._numbers[rows] = outlook.numbers(view.classes, view.class_index[rows], view.offered[rows])
+            self._numbered = True
         return self._numbers
 
     def name_ranks(self, view: View) -> NDArray[np.int64]:
@@ -80,7 +81,7 @@ class RowFacts:
 
     def forget_numbers(self) -> None:
         """Let the rows be numbered anew next time: another outlook has other tables."""
-        self._numbered = -1
+        self._numbered = False
 
 
 def gpus_left(view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -29,11 +29,13 @@ class LinkwisePolicy:
         self.side = Linkwise(snapshot_of(surroundings.cluster.nodes, machine), Settings.model_construct(), Policy.PACK)
         if self.side.problems:
             raise InternalError(f"the trace's nodes cannot be read: {self.side.problems[0]}")
-        told = read_workload(workload_of(surroundings.target))
+        self._look_ahead(surroundings.target)
+
+    def _look_ahead(self, target: Sequence[PodClass]) -> None:
+        told = read_workload(workload_of(target))
         assert told.weights is not None
         assert told.classes is not None
-        self.side.placement.reweigh(told.weights)
-        self.side.placement.expect(told.classes)
+        self.side.fix_workload(told.weights, told.classes)
 
     def place(self, pod: Pod) -> Placement | None:
         """Return where Linkwise puts the pod."""
@@ -43,6 +45,18 @@ class LinkwisePolicy:
     def leave(self, pod: Pod) -> None:
         """Let the pod go."""
         self.side.finish(job_of(pod))
+
+
+class OnlinePolicy(LinkwisePolicy):
+    """Production code that knows nothing of the pods to come but those that it has placed; one comes every second."""
+
+    def _look_ahead(self, target: Sequence[PodClass]) -> None:
+        """Count for itself."""
+
+    def place(self, pod: Pod) -> Placement | None:
+        """Return where Linkwise puts the pod."""
+        self.side.now_s += 1.0
+        return super().place(pod)
 
 
 def workload_of(target: Sequence[PodClass]) -> JsonObject:
