@@ -80,6 +80,7 @@ class Candidates:
 
 
 _BITS: Final = np.arange(MOST_GPUS)
+_DIGITS: Final = 6
 
 
 class Prospector(Protocol):
@@ -134,18 +135,15 @@ def look(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, pros
         after.idle[at], after.left[at] = here.idle & ~union, here.left - taken
     cpu = view.cpu_left[rows]
     before, then = State(cpu, rooms.idle, rooms.left), State(cpu - demand.requests.cpu_milli, after.idle, after.left)
+    found.worth_lost[:] = np.round(found.worth_lost, _DIGITS)  # equal hardware must compare equal, whatever the order in which its worth was added up
     found.cost[:] = judge.outlook.cost(judge.numbers[rows], before, then, judge.weight)
     return found
-
-
-def _state(view: View, rows: NDArray[np.int64], rooms: Rooms, cpu_milli: int) -> State:
-    return State(view.cpu_left[rows] - cpu_milli, rooms.idle, rooms.left)
 
 
 def cost_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], judge: Judge) -> NDArray[np.float64]:
     """Return what a pod without GPUs costs the pods to come by the CPU that it takes, shape (n,)."""
     rooms = rooms_of(view, rows)
-    return judge.outlook.cost(judge.numbers[rows], _state(view, rows, rooms, 0), _state(view, rows, rooms, cpu_milli), 0.0)
+    return judge.outlook.cost_of_cpu(judge.numbers[rows], State(view.cpu_left[rows], rooms.idle, rooms.left), cpu_milli)
 
 
 def rows_to_look_at(view: View, generation: int, known: Candidates) -> NDArray[np.int64]:

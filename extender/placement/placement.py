@@ -134,27 +134,33 @@ class Placement:
 
     def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
         """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
-        judge = self.judge(view)
-        key = (demand.shape, demand.requests.cpu_milli, judge.weight)
-        generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
-        anew = rows_to_look_at(view, generation, known)
-        if len(known.cost) != view.rows:
-            before, known = known, Candidates.none(view.rows)
-            known.put(np.arange(len(before.cost)), before)
-        if len(anew):
-            code = self.fits(demand.shape, view).code[anew]
-            fitting = anew[code == Refusal.FITS]
-            known.bandwidth[anew[code != Refusal.FITS]] = IMPOSSIBLE
-            known.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))  # in place: nobody else has this array
-        self._candidates[key] = (view.generation, known)
-        found = known.take(rows)
+        found = self.all_candidates(demand, view).take(rows)
         others = np.nonzero(np.isin(rows, list(beside)))[0] if beside else np.zeros(0, np.int64)
         if len(others):
             rooms = rooms_of(view, rows[others])
             for position, row in enumerate(rows[others].tolist()):
                 with_room(rooms, position, beside[row])
-            found.put(others, look(demand, view, rows[others], rooms, self, judge))
+            found.put(others, look(demand, view, rows[others], rooms, self, self.judge(view)))
         return found
+
+    def all_candidates(self, demand: Demand, view: View) -> Candidates:
+        """Return what every row of the view would give a demand; it holds until the next call, and is not to be written."""
+        judge = self.judge(view)
+        key = (demand.shape, demand.requests.cpu_milli, judge.weight)
+        generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
+        if generation == view.generation and len(known.cost) == view.rows:
+            return known
+        anew = rows_to_look_at(view, generation, known)
+        if len(known.cost) != view.rows:
+            before, known = known, Candidates.none(view.rows)
+            known.put(np.arange(len(before.cost)), before)
+        fits = self.fits(demand.shape, view).code[anew] == Refusal.FITS
+        known.bandwidth[anew[~fits]] = IMPOSSIBLE
+        fitting = anew[fits]
+        if len(fitting):
+            known.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))
+        self._candidates[key] = (view.generation, known)
+        return known
 
     def name_ranks(self, view: View) -> NDArray[np.int64]:
         """Return the place of each row's name among all names, shape (rows,): the last word among equals."""
