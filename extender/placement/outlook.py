@@ -75,12 +75,14 @@ class Outlook:
         value = self._made().value(np.concatenate((numbers, numbers)), both, weight)
         return np.round(value[: len(numbers)] - value[len(numbers) :], DIGITS)
 
-    def cost_of_cpu(self, numbers: NDArray[np.int64], before: State, cpu_milli: int) -> NDArray[np.float64]:
-        """Return what `cost` does for a pod that takes CPU alone: W has no other weight then, and the GPUs are looked up once."""
+    def by_gpus(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
+        """Return what the GPUs of n nodes could still serve, whatever their CPU, shape (n,)."""
+        return self._made().by_gpus(numbers, state)
+
+    def cost_of_cpu(self, numbers: NDArray[np.int64], by_gpus: NDArray[np.float64], cpu: NDArray[np.int64], cpu_milli: int) -> NDArray[np.float64]:
+        """Return what `cost` does for a pod that takes so much of the ``cpu`` that is left, and nothing else; ``by_gpus`` as above."""
         tables = self._made()
-        by_gpus = tables.by_gpus(numbers, before)
-        worth = (tables.worth(numbers, cpu, by_gpus) for cpu in (before.cpu, before.cpu - cpu_milli))
-        return np.round(next(worth) - next(worth), DIGITS)
+        return np.round(tables.worth(numbers, cpu, by_gpus) - tables.worth(numbers, cpu - cpu_milli, by_gpus), DIGITS)
 
     def cost_of_shares(self, kind: TopologyClass, rooms: Rooms, mib: int) -> NDArray[np.float64]:
         """Return the cost of a share of ``mib`` on each GPU of n nodes of a class, shape (n, 16), for the choice among the GPUs of one node: CPU plays no part.

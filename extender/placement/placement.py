@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from extender.cluster import Room, View
 from extender.demand import Demand, Shape
 from extender.demand_class import Target
-from extender.placement.candidates import Candidates, Judge, cost_without_gpus, look, rooms_of, rows_to_look_at, with_room
+from extender.placement.candidates import Candidates, Judge, look, rooms_of, rows_to_look_at, with_room
 from extender.placement.fits import Fits, refusals, usable_mask
 from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
@@ -126,11 +126,11 @@ class Placement:
             rooms = Rooms(rooms.idle & wanted, left, rooms.offered)
         return RoomProspects.of(shape, self.weighed(kind), rooms, self.plan, self.outlook)
 
-    def judge(self, view: View, *, with_gpus: bool = True) -> Judge:
-        """Return by what costs are judged in a view: without GPUs by CPU alone."""
+    def judge(self, view: View) -> Judge:
+        """Return by what costs are judged in a view."""
         if self._rows.follow(view):
             self._judge_by(Outlook(self.outlook.target, self._rows.supply))
-        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken) if with_gpus else 0.0)
+        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken))
 
     def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
         """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
@@ -168,7 +168,9 @@ class Placement:
 
     def cost_without_gpus(self, cpu_milli: int, view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what a pod without GPUs costs the GPU pods to come on nodes that have a class, shape (n,)."""
-        return cost_without_gpus(cpu_milli, view, rows, self.judge(view, with_gpus=False))
+        judge = self.judge(view)
+        by_gpus = self._rows.by_gpus(view, self.outlook)
+        return judge.outlook.cost_of_cpu(judge.numbers[rows], by_gpus[rows], view.cpu_left[rows], cpu_milli)
 
     def place(self, shape: Shape, view: View, row: int, room: Room | None = None) -> Plan | None:
         """Return the plan on one node now, None where the pod does not fit; in ``room``, where only part of what the node has may be used."""
