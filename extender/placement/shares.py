@@ -40,7 +40,7 @@ class Rooms:
         """Return the arrays of one node."""
         return Rooms(np.array([room.idle], np.int64), np.array([room.left], np.int32), np.array([room.offered], np.int32))
 
-    def take(self, at: NDArray[np.int64]) -> "Rooms":
+    def take(self, at: NDArray[np.int64] | slice) -> "Rooms":
         """Return those nodes'."""
         return Rooms(self.idle[at], self.left[at], self.offered[at])
 
