@@ -1,6 +1,6 @@
 """The openb replay through a real kube-scheduler: the shipped configuration, a real API server, KWOK's nodes, and `linkwise serve` beside them.
 
-`python -m bench.placement_real --data DIR [--seed N] [--nodes N] [--pods N] [--in-flight N] [--cpu-pods linkwise|in-tree]`, from the repository's root; the programs are built with Go
+`python -m bench.placement_real --data DIR [--seed N] [--nodes N] [--pods N] [--in-flight N] [--cpu-pods WHO]`, from the repository's root; the programs are built with Go
 the first time, as for the end-to-end tests. Pods arrive in the seed's order; one that kube-scheduler finds no node for is deleted. What a pod got is read from the pod as the API server
 stores it, and counted once more from the list of all pods at the end. Beside the run stands the same seed through the same code without Kubernetes. Writes placement_real.md and .json.
 """
@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import accumulate, takewhile
 from math import isnan
 from pathlib import Path
@@ -23,9 +24,10 @@ from bench.markdown import table
 from bench.openb import replay, trace
 from bench.openb.arriving import Arriving
 from bench.openb.control_plane import PodsDoor, running
+from bench.openb.cpu_pods import WAYS, CpuPods, configured
 from bench.openb.policies.linkwise import LinkwisePolicy, workload_of
 from bench.openb.replay import Curves
-from bench.openb.stored import CpuPods, pod_of, taken_milli
+from bench.openb.stored import pod_of, taken_milli
 from bench.openb.trace import Pod
 from bench.placement_quality import read, surroundings
 from topology.errors import InternalError
@@ -33,10 +35,6 @@ from topology.errors import InternalError
 NAME: Final = "placement_real"
 TRACE: Final = "default"
 _REPORTED: Final = (25, 50, 75, 90, 95, 100)  # percent arrived
-_WHO: Final = {
-    CpuPods.LINKWISE: "ask for `nvidia.com/gpu: 0`, so that Linkwise scores their nodes too",
-    CpuPods.IN_TREE: "name no GPU and are placed by kube-scheduler's own plugins",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def text(found: Result) -> str:
         for percent in reported(found.real)
     ]
     return (
-        f"Trace {TRACE}, seed {setup.seed}, {found.nodes} nodes, {found.pods} pods, {setup.in_flight} at a time; pods without GPUs {_WHO[setup.cpu_pods]}. "
+        f"Trace {TRACE}, seed {setup.seed}, {found.nodes} nodes, {found.pods} pods, {setup.in_flight} at a time; pods without GPUs {WAYS[setup.cpu_pods].sentence}. "
         f"GPU allocated, percent of the cluster, when so much has arrived: by kube-scheduler with the shipped configuration and `linkwise serve` beside it, told by the pods that "
         f"the API server stores, and by the same code in one process.\n\n"
         + table(("arrived", "kube-scheduler", "direct", "difference"), rows)
@@ -115,7 +113,8 @@ def run(setup: Setup) -> Result:
     arrivals = arriving(all_pods, around.cluster.capacity_milli, setup)
     direct = replay.run(beside, LinkwisePolicy(beside), arrivals)
     began = time.monotonic()
-    with running(around.cluster.nodes, workload_of(target)) as plane, closing(PodsDoor(plane)) as door:
+    shape = partial(configured, who=setup.cpu_pods)
+    with running(around.cluster.nodes, workload_of(target), shape) as plane, closing(PodsDoor(plane)) as door:
         started_s = time.monotonic() - began
         placer = Arriving(door, arrivals, lambda pod: pod_of(pod, setup.cpu_pods), setup.in_flight)
         real = replay.run(around, placer, shown(arrivals))

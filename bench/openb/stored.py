@@ -7,10 +7,10 @@ GPU memory, both in full, as the node agent's device plugin advertises them, and
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from typing import Any, Final
 
 from bench.openb.cluster import Placement
+from bench.openb.cpu_pods import WAYS, CpuPods
 from bench.openb.objects import job_of, name_of, snapshot_of
 from bench.openb.trace import WHOLE, Node, Pod
 from extender.protocol import JsonObject
@@ -24,15 +24,6 @@ from topology.errors import InternalError
 NAMESPACE: Final = "default"
 _PODS: Final = 1000  # of a node: the trace knows no such limit, and kubelet's 110 would be one
 _PREFIX: Final = name_of(0)[:-5]
-
-
-class CpuPods(Enum):
-    """Who places the pods of the trace without GPUs, 13 percent of them with 22 percent of the CPU."""
-
-    LINKWISE = (
-        "linkwise"  # they ask for `nvidia.com/gpu: 0`: kube-scheduler sends a pod to the extender that names a managed resource, whatever the amount
-    )
-    IN_TREE = "in-tree"  # they name no GPU, and the profile's own plugins place them
 
 
 def node_of(row: int, node: Node) -> JsonObject:
@@ -56,9 +47,7 @@ def pod_of(pod: Pod, cpu_pods: CpuPods) -> JsonObject:
     """Return the pod as its owner posts it."""
     raw = job_of(pod).pod
     (container,) = raw["spec"]["containers"]
-    resources = container["resources"]
-    if not pod.demand.gpus and cpu_pods is CpuPods.LINKWISE:
-        resources = {**resources, "limits": {WHOLE_GPU: "0"}}
+    resources = container["resources"] if pod.demand.gpus else {**container["resources"], "limits": WAYS[cpu_pods].limits}
     spec = {
         "schedulerName": "linkwise",
         "containers": [{**container, "image": "registry.example/none", "resources": resources}],
