@@ -1,8 +1,9 @@
 """The openb replay through a real kube-scheduler: the shipped configuration, a real API server, KWOK's nodes, and `linkwise serve` beside them.
 
-`python -m bench.placement_real --data DIR [--seed N] [--nodes N] [--pods N] [--in-flight N] [--cpu-pods WHO]`, from the repository's root; the programs are built with Go
-the first time, as for the end-to-end tests. Pods arrive in the seed's order; one that kube-scheduler finds no node for is deleted. What a pod got is read from the pod as the API server
-stores it, and counted once more from the list of all pods at the end. Beside the run stands the same seed through the same code without Kubernetes. Writes placement_real.md and .json.
+`python -m bench.placement_real --data DIR [--seed N] [--nodes N] [--pods N] [--in-flight N] [--cpu-pods WHO]`, from the repository's root; the programs are built with
+Go the first time, as for the end-to-end tests. Pods arrive in the seed's order; one that kube-scheduler finds no node for is deleted. What a pod got is read from the pod as the API server
+stores it, and counted once more from the list of all pods at the end. Beside the run stands the same seed through the same code without Kubernetes. Writes placement_real.md and
+.json; where `--cpu-pods` is given several times, which compares the ways, placement_real_cpu_pods.*.
 """
 
 import time
@@ -75,28 +76,35 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command are its parameter
     pods: Annotated[int, typer.Option(min=0, help="At most so many pods; 0: no limit.")] = 0,
     arrived: Annotated[int, typer.Option(min=1, max=130, help="Stop when so much GPU has arrived, percent of the cluster.")] = 101,
     in_flight: Annotated[int, typer.Option(min=1, help="Pods that wait for kube-scheduler at a time.")] = 3,
-    cpu_pods: Annotated[CpuPods, typer.Option(help="Who places pods without GPUs.")] = CpuPods.LINKWISE,
+    cpu_pods: Annotated[list[CpuPods] | None, typer.Option(help="Who places pods without GPUs, repeatable; linkwise, if not named.")] = None,
     results: Annotated[Path, typer.Option(help="Folder to write to.")] = machine.RESULTS,
 ) -> None:
     """Replay the default trace through kube-scheduler and write bench/results/placement_real.*."""
-    found = run(Setup(data, seed, nodes, pods, arrived, in_flight, cpu_pods))
-    machine.write_json(NAME, {"runs": [found.facts()]}, results)
-    machine.write(NAME, f"{machine.heading('Quality of placement through a real kube-scheduler', timed=False)}\n{text(found)}", results)
+    ways = tuple(dict.fromkeys(cpu_pods or [CpuPods.LINKWISE]))
+    found = [run(Setup(data, seed, nodes, pods, arrived, in_flight, who)) for who in ways]
+    name = NAME if len(ways) == 1 else f"{NAME}_cpu_pods"
+    machine.write_json(name, {"runs": [one.facts() for one in found]}, results)
+    machine.write(name, f"{machine.heading('Quality of placement through a real kube-scheduler', timed=False)}\n{text(found)}", results)
 
 
-def text(found: Result) -> str:
-    """Return the table: a row a percent arrived."""
-    setup = found.setup
+def text(found: Sequence[Result]) -> str:
+    """Return the tables: what was allocated, a row a percent arrived, and what the runs were, a row each."""
+    first = found[0]
     rows = [
-        (percent, f"{found.real[percent]:.2f}", f"{found.direct[percent]:.2f}", f"{found.real[percent] - found.direct[percent]:+.2f}")
-        for percent in reported(found.real)
+        (percent, f"{first.direct[percent]:.2f}", *(f"{one.real[percent]:.2f} ({one.real[percent] - one.direct[percent]:+.2f})" for one in found))
+        for percent in reported(first.real)
+    ]
+    runs = [
+        (one.setup.cpu_pods.value, f"pods without GPUs {WAYS[one.setup.cpu_pods].sentence}", one.dropped, f"{one.pods_per_s:.1f}") for one in found
     ]
     return (
-        f"Trace {TRACE}, seed {setup.seed}, {found.nodes} nodes, {found.pods} pods, {setup.in_flight} at a time; pods without GPUs {WAYS[setup.cpu_pods].sentence}. "
-        f"GPU allocated, percent of the cluster, when so much has arrived: by kube-scheduler with the shipped configuration and `linkwise serve` beside it, told by the pods that "
-        f"the API server stores, and by the same code in one process.\n\n"
-        + table(("arrived", "kube-scheduler", "direct", "difference"), rows)
-        + f"\n{found.dropped} pods fitted nowhere. {found.pods_per_s:.1f} pods a second were bound, all programs on this machine; started in {found.started_s:.0f} s.\n"
+        f"Trace {TRACE}, seed {first.setup.seed}, {first.nodes} nodes, {first.pods} pods, {first.setup.in_flight} at a time. GPU allocated, percent of the cluster, when so much has arrived: "
+        f"by the same code in one process (direct), and by kube-scheduler with the shipped configuration and `linkwise serve` beside it, as the pods tell that the API server "
+        f"stores (and the difference).\n\n"
+        + table(("arrived", "direct", *(one.setup.cpu_pods.value for one in found)), rows)
+        + "\n"
+        + table(("run", "what it was", "pods that fitted nowhere", "pods bound a second"), runs)
+        + "\nAll programs ran on this machine, kube-scheduler, etcd and KWOK among them.\n"
     )
 
 
