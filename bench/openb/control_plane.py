@@ -109,7 +109,7 @@ class PodsDoor:
         return self._watched(version)
 
     def _watched(self, version: str) -> Iterator[dict[str, Any]]:
-        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": _WATCH_S}
+        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_S)}
         with self._client.stream("GET", _PODS, params=query) as stream:
             stream.raise_for_status()
             try:
