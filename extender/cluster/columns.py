@@ -24,13 +24,17 @@ _FIRST_CAPACITY = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``; ``offered_mib`` is what each gives away in shares."""
+    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``.
+
+    ``offered_mib`` is what each gives away in shares: whole GiB of its size, less ``reserve_mib``.
+    """
 
     uuids: tuple[str, ...]
     indices: tuple[int, ...]
     memory_mib: tuple[int | None, ...]
     bit_of: Mapping[str, int]
     offered_mib: tuple[int, ...] = ()
+    reserve_mib: int = 0
 
     @staticmethod
     def of(inventory: Inventory, reserve_mib: int = 0) -> "NodeGpus":
@@ -42,6 +46,7 @@ class NodeGpus:
             tuple(gpu.memory_mib for gpu in inventory.gpus),
             {uuid: bit for bit, uuid in enumerate(uuids)},
             tuple(offered_mib(gpu.memory_mib, reserve_mib) for gpu in inventory.gpus),
+            reserve_mib,
         )
 
     def mask_of(self, uuids: Iterable[str]) -> int:
