@@ -56,7 +56,7 @@ def node(cluster: Cluster, name: str) -> JsonObject | None:
 
 def _held_by(entries: tuple[Entry, ...], uuid: str) -> str | list[JsonObject] | None:
     """Return the pod that holds a GPU whole, by name; of one that is shared all holders and how much each has; None for an idle one."""
-    holders = [entry for entry in entries if uuid in entry.uuids]
+    holders = sorted((entry for entry in entries if uuid in entry.uuids), key=lambda entry: entry.pod)  # a restart finds them in another order
     if any(uuid in entry.shares for entry in holders):
         return [{"pod": entry.pod, "memoryMiB": entry.shares.get(uuid)} for entry in holders]  # null beside shares: it takes the GPU for its own
     return holders[-1].pod if holders else None
