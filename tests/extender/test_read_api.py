@@ -113,7 +113,7 @@ def test_a_gpu_that_is_shared_and_held_whole_shows_both_pods_and_nothing_left():
     made.cluster.apply_pod(pod("part").shared(1).bound_to("pairs", share.encode()).build())
     found = read_api.node(made.cluster, "pairs")
     assert found is not None
-    assert found["gpus"][0]["heldBy"] == [{"pod": "default/whole", "memoryMiB": None}, {"pod": "default/part", "memoryMiB": 1024}]
+    assert found["gpus"][0]["heldBy"] == [{"pod": "default/part", "memoryMiB": 1024}, {"pod": "default/whole", "memoryMiB": None}]
     assert found["gpus"][0]["leftMiB"] == 0
 
 
