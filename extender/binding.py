@@ -176,7 +176,8 @@ class Bindings:
             return
         asked_at = self._clock()
         pod = await self._binder.read_pod(entry.namespace, entry.name)
-        if self._cluster.ledger.get(uid) is not entry:
+        now = self._cluster.ledger.get(uid)
+        if now is None or now.state is not EntryState.PROMISED:
             pass  # the cluster has shown meanwhile what became of it, and this answer may be older
         elif pod is None or (pod.get("metadata") or {}).get("uid") != uid:
             self._forget(uid)

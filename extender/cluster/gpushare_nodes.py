@@ -6,6 +6,7 @@ UUIDs. Whatever does not fit together is a sentence that closes the node. What a
 node that counts in another one is closed too.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -56,35 +57,41 @@ class PluginNodes:
         self._unhealthy: dict[str, frozenset[int] | str] = {}  # by node; a string is a sentence about a ConfigMap that cannot be read
         self._served: dict[str, Served] = {}
         self._minors: dict[str, dict[str, int]] = {}  # node -> UUID -> its minor number when it was last told
+        self._nodes_of_unit: Counter[int] = Counter()  # MiB of a unit -> nodes that count so
         self.mib_of_unit = 1024  # MiB that one `aliyun.com/gpu-mem` of a pod means
 
     # --- Nodes ---
 
     def apply_node(self, name: str, raw: Mapping[str, Any]) -> set[str]:
         """Take in a Node; returns the nodes to look at again."""
-        before = (self._plugins.get(name), self._unreadable.get(name))
-        self._plugins.pop(name, None)
-        self._unreadable.pop(name, None)
         try:
-            found = gpushare.read_plugin(raw)
+            return self._set(name, gpushare.read_plugin(raw), "")
         except InputError as error:
-            self._unreadable[name] = str(error)
-        else:
-            if found is not None:
-                self._plugins[name] = found
-        if before == (self._plugins.get(name), self._unreadable.get(name)):
-            return set()
-        return {name} | self._choose_unit()
+            return self._set(name, None, str(error))
 
     def remove_node(self, name: str) -> set[str]:
         """Take out a Node that is gone; returns the nodes to look at again."""
-        known = self._plugins.pop(name, None), self._unreadable.pop(name, None)
-        return {name} | self._choose_unit() if known != (None, None) else set()
+        return self._set(name, None, "")
+
+    def _set(self, name: str, gpus: PluginGpus | None, unreadable: str) -> set[str]:
+        known = self._plugins.pop(name, None), self._unreadable.pop(name, "")
+        if gpus is not None:
+            self._plugins[name] = gpus
+        if unreadable:
+            self._unreadable[name] = unreadable
+        if known == (gpus, unreadable):
+            return set()
+        self._count_unit(known[0], -1)
+        self._count_unit(gpus, 1)
+        return {name} | self._choose_unit()
+
+    def _count_unit(self, gpus: PluginGpus | None, nodes: int) -> None:
+        if gpus is not None and gpus.units:  # without any, the plugin is away and tells no unit
+            self._nodes_of_unit[gpus.mib_of_unit] += nodes
 
     def _choose_unit(self) -> set[str]:
         """Take the unit of most nodes, GiB among equals, for that is the plugin's own default; returns the nodes that a change concerns."""
-        units = [gpus.mib_of_unit for gpus in self._plugins.values() if gpus.units]
-        chosen = 1 if units.count(1) > len(units) / 2 else 1024
+        chosen = 1 if self._nodes_of_unit[1] > self._nodes_of_unit[1024] else 1024
         if chosen == self.mib_of_unit:
             return set()
         self.mib_of_unit = chosen

@@ -1,6 +1,7 @@
 """What bind does beside for gpushare's plugin: its annotations in the same write, and a pod assumed for as long as its binding may have taken effect."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -29,6 +30,7 @@ class ScriptedApi:
     posted: list[Binding] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     gate: asyncio.Event | None = None
+    while_reading: Callable[[], object] = lambda: None
 
     async def bind(self, binding: Binding, timeout_s: float) -> BindResult:
         self.posted.append(binding)
@@ -38,6 +40,7 @@ class ScriptedApi:
         return self.answer
 
     async def read_pod(self, namespace: str, name: str) -> JsonObject | None:
+        self.while_reading()
         return None
 
 
@@ -112,6 +115,15 @@ async def test_a_binding_that_has_not_taken_effect_holds_nobody_back_any_longer(
     await table.bindings.resolve_open()
     table.api.answer = BindResult(BindVerdict.BOUND)
     assert await table.bind(SECOND) == ""
+
+
+async def test_an_agent_that_comes_while_a_promise_is_asked_after_keeps_nobody_from_forgetting_it():
+    """The GPU has another name now; the answer is about the same promise."""
+    table = Bench(BindVerdict.UNKNOWN, gpus=4, units=40)
+    await table.bind(FIRST)
+    table.api.while_reading = lambda: table.cluster.apply_topology(sample("mesh", "a").to_object())
+    await table.bindings.resolve_open()
+    assert table.left() == [40, 40, 40, 40]
 
 
 async def test_a_pod_that_has_to_wait_is_promised_nothing():
