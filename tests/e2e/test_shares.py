@@ -4,6 +4,7 @@ The judge is `tests.e2e.share_checks`, which reads the annotations of the pods a
 they count `linkwise.dev/gpu-memory` as docs/on-a-cluster.md tells administrators to let them.
 """
 
+import os
 import random
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from tests.builders import PodBuilder, pod
+from tests.console import blocks
 from tests.e2e.api_server import JsonObject
 from tests.e2e.checks import indices_of
 from tests.e2e.control_plane import ControlPlane
@@ -271,3 +273,26 @@ def test_a_reserve_is_taken_off_every_gpu_and_told_in_the_refusal(control_plane:
     answer = httpx.post(f"{second.url}/filter", json=call, timeout=10).json()
     assert "gives 77 GiB of its 81559 MiB, 2048 MiB kept in reserve" in answer["FailedAndUnresolvableNodes"]["h100"]
     assert second.stop() == 0
+
+
+# --- the guide ------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_counts_its_memory_as_the_guide_says_takes_parts(
+    control_plane: ControlPlane, cluster: LiveCluster, extender: RunningExtender, scheduler: Program
+) -> None:
+    """The guide's commands, run as they stand; taking the new capacity over into allocatable is what kubelet does on a real node."""
+    del scheduler
+    cluster.make_machine("nvswitch", "h100")
+    extender.wait_open("h100", timeout=60)
+    guide = (DOCS / "on-a-cluster.md").read_text(encoding="utf-8")
+    commands = next(block for block in blocks(guide, "sh") if "subresource=status" in block).replace("NODE", "h100")
+    environment = {"PATH": f"{control_plane.programs['kubectl'].parent}:{os.environ['PATH']}", "KUBECONFIG": str(control_plane.kubeconfig())}
+    subprocess.run(["sh", "-e", "-c", commands], env={**os.environ, **environment}, check=True, capture_output=True, timeout=60)
+    capacity = cluster.api.get("Node", "h100")["status"]["capacity"]
+    assert capacity[MEMORY] == "632", "eight times 79"
+    cluster.api.patch("Node", "h100", {"status": {"allocatable": capacity}}, subresource="status")
+    cluster.make_pod(pod("part").shared(79))
+    cluster.wait_bound("part")
+    (gpu,) = (gpu for gpu in extender.get("nodes/h100")["gpus"] if gpu["heldBy"])
+    assert (gpu["leftMiB"], gpu["heldBy"]) == (0, [{"pod": "default/part", "memoryMiB": 79 * 1024}])
