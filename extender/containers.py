@@ -12,12 +12,12 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from topology.api import annotations as keys
+from topology.capacity import MOST_GIB
 from topology.errors import DemandError
 
 _Thing = TypeVar("_Thing", bound=Hashable)
 
 MOST_GPUS_ASKED: Final = 1024  # far above any node; keeps absurd numbers out of the arithmetic
-MOST_GIB_ASKED: Final = 65_536
 
 
 class ContainerKind(StrEnum):
@@ -65,7 +65,10 @@ def effective(parts: Iterable[tuple[ContainerKind, Iterable[tuple[_Thing, int]]]
     sidecars: dict[_Thing, int] = {}
     most: dict[_Thing, int] = {}
     for kind, amounts in parts:
-        for thing, amount in amounts:
+        own: dict[_Thing, int] = {}
+        for thing, amount in amounts:  # one container may name a thing twice: then it uses both
+            own[thing] = own.get(thing, 0) + amount
+        for thing, amount in own.items():
             if kind is ContainerKind.INIT:
                 most[thing] = max(most.get(thing, 0), sidecars.get(thing, 0) + amount)
                 continue
@@ -120,9 +123,9 @@ def _asked(container: Mapping[str, Any], where: str, resource: str) -> tuple[int
                 f"accepted: {resource} or {keys.GPU_MEMORY}"
             )
     whole = _amount(amounts, where, resource, MOST_GPUS_ASKED)
-    gib = _amount(amounts, where, keys.GPU_MEMORY, MOST_GIB_ASKED)
+    gib = _amount(amounts, where, keys.GPU_MEMORY, MOST_GIB)
     if gib == 0:
-        raise DemandError(f"{where} asks for {keys.GPU_MEMORY}=0; accepted: a whole number of GiB from 1 to {MOST_GIB_ASKED}, or nothing at all")
+        raise DemandError(f"{where} asks for {keys.GPU_MEMORY}=0; accepted: a whole number of GiB from 1 to {MOST_GIB}, or nothing at all")
     if whole and gib:
         raise DemandError(
             f"{where} asks for {resource}={whole} and {keys.GPU_MEMORY}={gib}; accepted: one of them, as a GPU is a container's own or shared"
