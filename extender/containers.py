@@ -18,6 +18,7 @@ from topology.errors import DemandError
 _Thing = TypeVar("_Thing", bound=Hashable)
 
 MOST_GPUS_ASKED: Final = 1024  # far above any node; keeps absurd numbers out of the arithmetic
+MOST_CONTAINERS: Final = 64  # with GPUs; four times the GPUs of the largest node, and what plans are made of one by one
 
 
 class ContainerKind(StrEnum):
@@ -50,6 +51,8 @@ def gpu_containers(pod: Mapping[str, Any], resource: str) -> Iterator[GpuContain
         if not isinstance(name, str) or not name or name in seen:
             raise DemandError(f"{where}.name of the pod is {short(name)}; accepted: a name that no other container has")
         seen.add(name)
+        if len(seen) > MOST_CONTAINERS:
+            raise DemandError(f"{where} is one more container with GPUs than is accepted: at most {MOST_CONTAINERS} of a pod")
         yield GpuContainer(name, _kind(field, container), whole, gib)
 
 

@@ -76,6 +76,11 @@ class Shape:
         """GPUs of the largest container: its set's bandwidth is the pod's."""
         return max((part.gpus for part in self.parts), default=0)
 
+    @property
+    def leading(self) -> Part:
+        """The container whose set refusals for links tell of: a largest one, whole GPUs before shares, large shares before small ones."""
+        return max(self.parts, key=lambda part: (part.gpus, not part.is_share, part.mib))
+
 
 def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
     return effective((kind, [("", amount)]) for kind, amount in amounts).get("", 0)

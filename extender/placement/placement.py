@@ -127,10 +127,7 @@ class Placement:
         free = int(view.free[row]) & wanted
         # The best that the pod would accept; where nothing is near enough, the best of all, which tells what there is.
         ceilings = dict.fromkeys((shape.ceiling, Distance.SYS)) if shape.largest > 1 else ()
-        hosting = free
-        if shape.is_shared:
-            largest = max(shape.parts, key=lambda part: part.gpus)
-            hosting = hosts_of_one(largest.mib, free, view.room(row).left) & wanted
+        hosting = hosts_of_one(shape.leading.mib, free, view.room(row).left) & wanted
         best = next(filter(None, (kind.best_set(hosting, shape.largest, ceiling, one_numa=shape.one_numa) for ceiling in ceilings)), None)
         return NodeNumbers(
             total=kind.size,

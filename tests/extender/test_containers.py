@@ -107,6 +107,17 @@ def test_an_amount_that_cannot_be_is_refused_by_place_value_and_accepted_form(ra
     assert refused(raw) == sentence
 
 
+@pytest.mark.parametrize("kind", ["gpus", "init", "init_shared", "shared"])
+def test_a_pod_of_more_containers_with_gpus_than_can_be_planned_is_refused(kind: str):
+    """Plans are made of containers one by one: thousands of them ran the search out of stack."""
+    asked = pod()
+    for number in range(65):
+        asked = getattr(asked, kind)(1, container=f"c{number}")
+    field = "initContainers" if kind.startswith("init") else "containers"
+    assert refused(asked.build()) == f"spec.{field}[64] is one more container with GPUs than is accepted: at most 64 of a pod"
+    assert len(read(asked.plain().build() | {"spec": {field: asked.build()["spec"][field][:64]}})) == 64
+
+
 # --- when it runs ---------------------------------------------------------------------------------------------------
 
 
