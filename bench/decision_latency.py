@@ -11,7 +11,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -32,6 +34,8 @@ def process(*command: str) -> Iterator[str]:
         assert server.stdout is not None
         found = re.search(r"http://\S+", server.stdout.readline())
         assert found is not None, f"{command} did not start"
+        # What it logs must go somewhere: a full pipe would hold the server up.
+        threading.Thread(target=deque, args=(server.stdout, 0), daemon=True).start()
         try:
             yield found.group()
         finally:

@@ -7,13 +7,13 @@ to FILE where one is named. Nothing is timed: the same seeds give the same figur
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -30,6 +30,8 @@ from bench.openb.trace import Node, Pod
 from bench.openb.workload import PodClass
 
 NAME = "placement_quality"
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,10 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command are its parameter
     results: Annotated[Path, typer.Option(help="Folder to write to.")] = machine.RESULTS,
 ) -> None:
     """Replay the trace under every policy and seed and write bench/results/placement_quality.*."""
-    names = _known("--policy", policies, tuple(POLICIES))
-    traces = _known("--trace", trace_names, trace.present(data), trace.TRACES)
-    tasks = [Task(data, *one) for one in product(traces, names, _seeds(seeds))]
-    runs = Runs(sorted(_replayed(tasks, jobs), key=lambda run: (traces.index(run.trace), names.index(run.policy), run.seed)))
+    names = known("--policy", policies, tuple(POLICIES))
+    traces = known("--trace", trace_names, trace.present(data), trace.TRACES)
+    tasks = [Task(data, *one) for one in product(traces, names, seeds_of(seeds))]
+    runs = Runs(sorted(spread(replayed, tasks, jobs), key=lambda run: (traces.index(run.trace), names.index(run.policy), run.seed)))
 
     plots.curves(runs, traces[0], results / f"{NAME}_curves.svg")
     plots.bars(runs, results / f"{NAME}_traces.svg")
@@ -81,41 +83,49 @@ def as_json(runs: Runs) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
-def _known(option: str, asked: list[str] | None, known: tuple[str, ...], default: tuple[str, ...] = ()) -> tuple[str, ...]:
+def known(option: str, asked: list[str] | None, accepted: tuple[str, ...], default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the names that were asked for, once each; ``default``, or all, where none was. Raises BadParameter for one that is not accepted."""
     for name in asked or ():
-        if name not in known:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)
-    return tuple(dict.fromkeys(asked or default or known))
+        if name not in accepted:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(accepted)}", param_hint=option)
+    return tuple(dict.fromkeys(asked or default or accepted))
 
 
-def _seeds(text: str) -> range:
+def seeds_of(text: str) -> range:
+    """Return the seeds of A:B; raises BadParameter for anything else."""
     first, colon, end = text.partition(":")
     if not (colon and first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         raise typer.BadParameter(f"{text!r} is not A:B with A below B, as in 0:10", param_hint="--seeds")
     return range(int(first), int(end))
 
 
-def _replayed(tasks: list[Task], jobs: int) -> Iterator[Run]:
-    """Run the tasks over that many processes; progress goes to stderr."""
+def spread(action: Callable[[_In], _Out], tasks: list[_In], jobs: int) -> Iterator[_Out]:
+    """Yield the answers as they come, from that many processes; progress goes to stderr."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress, ProcessPoolExecutor(min(jobs, len(tasks))) as pool:
         bar = progress.add_task("replays", total=len(tasks))
-        for done in as_completed([pool.submit(replayed, task) for task in tasks]):
+        for done in as_completed([pool.submit(action, task) for task in tasks]):
             progress.advance(bar)
             yield done.result()
 
 
 def replayed(task: Task) -> Run:
     """Return one run."""
-    nodes, pods, target = _read(task.data, task.trace)
-    cluster = Cluster(nodes, task.seed)
-    surroundings = Surroundings(cluster, target, Fragmentation(target, cluster.models), task.seed)
-    placer = POLICIES[task.policy](surroundings)
-    return Run(task.policy, task.trace, task.seed, replay.run(surroundings, placer, trace.arrivals(pods, cluster.capacity_milli, task.seed)))
+    nodes, pods, target = read(task.data, task.trace)
+    around = surroundings(nodes, target, task.seed)
+    placer = POLICIES[task.policy](around)
+    return Run(task.policy, task.trace, task.seed, replay.run(around, placer, trace.arrivals(pods, around.cluster.capacity_milli, task.seed)))
+
+
+def surroundings(nodes: list[Node], target: tuple[PodClass, ...], seed: int) -> Surroundings:
+    """Return an empty cluster in a seed's order, and F on it."""
+    cluster = Cluster(nodes, seed)
+    return Surroundings(cluster, target, Fragmentation(target, cluster.models), seed)
 
 
 @lru_cache(maxsize=2)
-def _read(data: Path, name: str) -> tuple[list[Node], list[Pod], tuple[PodClass, ...]]:
+def read(data: Path, name: str) -> tuple[list[Node], list[Pod], tuple[PodClass, ...]]:
+    """Return nodes, pods and target workload of a trace."""
     pods = trace.pods(data, name)
     return trace.nodes(data), pods, workload.target(pods)
 

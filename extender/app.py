@@ -36,6 +36,8 @@ from topology.errors import ApiServerError, CallError, InputError
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
 _SMALL_BODY: Final = 64 * 1024
+_GPUSHARE_PREFIX: Final = "/gpushare-scheduler"  # where configurations point that were written for gpushare's extender
+_GPUSHARE_VERBS: Final = ("filter", "bind")
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 
@@ -84,7 +86,11 @@ def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings,
         ("preempt", _at_once(verbs.preempt)),
         ("bind", verbs.bind),
     ):
-        app.add_route(f"/{verb}", call.endpoint(verb, answer), methods=["POST"])
+        endpoint = call.endpoint(verb, answer)
+        app.add_route(f"/{verb}", endpoint, methods=["POST"])
+        if verb in _GPUSHARE_VERBS:
+            app.add_route(f"{_GPUSHARE_PREFIX}/{verb}", endpoint, methods=["POST"])
+    _add_gpushare_api(app, verbs.cluster)
     _add_read_api(app, verbs, binder)
     _add_workload(app, verbs, gate)
     _add_probes(app, verbs, metrics, gate)
@@ -206,6 +212,22 @@ def _add_probes(app: FastAPI, verbs: Verbs, metrics: Metrics, gate: Gate) -> Non
         _count(verbs.cluster, metrics)
         _measure_fragmentation(verbs, metrics)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_gpushare_api(app: FastAPI, cluster: Cluster) -> None:
+    """Add what gpushare's extender has beside the verbs."""
+
+    @app.get(f"{_GPUSHARE_PREFIX}/inspect")
+    async def inspect() -> Response:
+        return _json(orjson.dumps(read_api.gpushare_nodes(cluster)))
+
+    @app.get(_GPUSHARE_PREFIX + "/inspect/{name}")
+    async def inspect_node(name: str) -> Response:
+        return _json(orjson.dumps(read_api.gpushare_node(cluster, name)))
+
+    @app.get(f"{_GPUSHARE_PREFIX}/version")
+    async def gpushare_version() -> Response:
+        return Response(version("linkwise"), media_type="text/plain")  # plain text there, JSON at our own /version
 
 
 def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder) -> None:

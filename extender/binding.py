@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from extender import log_keys
+from extender.assuming import assume, room_beside_waiting
 from extender.cluster import Cluster, Entry, EntryState, NodeGpus, View, charges
 from extender.demand import Demand, Part
 from extender.handoff import native
@@ -83,19 +84,23 @@ class Bindings:
             return await self._post_without_gpus(call)
         self._cluster.unhold(call.uid)
         view = self._cluster.view()
-        row = view.row_of.get(call.node, -1)
-        plan = self._place(call, demand, view, row)
+        plan = self._place_beside_waiting(call, demand, view) or decide(call, demand, view, self._placement)
         if plan is None:
-            refusal = self._placement.refusal(demand.shape, view, row)
-            sentence = full_sentence(refusal, demand.asked, self._placement.numbers(demand.shape, view, row))
-            return BindOutcome(f"pod {call.pod} does not fit on node {call.node} any more: {sentence}")
-        allocation = allocate(call.node, demand, plan, view.gpus[row])
-        binding = Binding(call.namespace, call.name, call.uid, call.node, native.encode(allocation))
-        charged = charges(allocation, demand.kinds)
-        entry = Entry(call.uid, call.namespace, call.name, call.node, charged.uuids, EntryState.PROMISED, allocation.encode(), charged.shares)
-        self._cluster.ledger.promise(entry, demand.requests)
+            return BindOutcome(f"pod {call.pod} does not fit on node {call.node} any more: {self._why_not(call, demand)}")
+        allocation = allocate(call.node, demand, plan, view.gpus[view.row_of[call.node]])
+        assumption = assume(call, demand, allocation, self._cluster)
+        if assumption.reason:
+            return BindOutcome(f"pod {call.pod} is not bound to node {call.node} yet: {assumption.reason}")
+        binding = Binding(call.namespace, call.name, call.uid, call.node, {**native.encode(allocation), **assumption.annotations})
+        promise(call, demand, allocation, self._cluster)
         result = await self._post(binding)
         return BindOutcome(self._settle(call, result), plan, result.verdict)
+
+    def _why_not(self, call: BindCall, demand: Demand) -> str:
+        view = self._cluster.view()
+        row = view.row_of.get(call.node, -1)
+        refusal = self._placement.refusal(demand.shape, view, row)
+        return full_sentence(refusal, demand.asked, self._placement.numbers(demand.shape, view, row))
 
     async def _post_without_gpus(self, call: BindCall) -> BindOutcome:
         """Bind a pod that is none of our business: kube-scheduler sends all pods where no managedResources are configured."""
@@ -112,14 +117,10 @@ class Bindings:
             return False
         return pod is not None and (pod.get("metadata") or {}).get("uid") == call.uid and (pod.get("spec") or {}).get("nodeName") == call.node
 
-    def _place(self, call: BindCall, demand: Demand, view: View, row: int) -> Plan | None:
-        """Place beside the sets that other scored pods will take where the pod fits there as well, else as if they were not."""
-        room = view.rooms_beside(call.uid).get(row)
-        beside = None if room is None else self._placement.place(demand.shape, view, row, room)
-        anywhere = self._placement.place(demand.shape, view, row)
-        if beside is not None and anywhere is not None and beside.bandwidth >= anywhere.bandwidth:
-            return beside
-        return anywhere
+    def _place_beside_waiting(self, call: BindCall, demand: Demand, view: View) -> Plan | None:
+        """Place a pod of gpushare's plugin where pods with the same total wait already, None where none do or where there is no room."""
+        room = room_beside_waiting(call, demand, view, self._cluster) if demand.shape.plugin_gpus else None
+        return None if room is None else self._placement.place(demand.shape, view, view.row_of[call.node], room)
 
     async def _post(self, binding: Binding) -> BindResult:
         try:
@@ -136,12 +137,17 @@ class Bindings:
             log.info("pod bound")
             return ""
         if result.verdict is BindVerdict.REFUSED:
-            self._cluster.ledger.forget(call.uid)
+            self._forget(call.uid)
             log.warning("binding refused", **{log_keys.REASON: result.message})
             return f"binding pod {call.pod} to node {call.node} was refused: {result.message}"
         self._deadlines[call.uid] = self._clock() + self._settings.bind_timeout_s + self._settings.bind_grace_s
         log.warning("binding without an answer", **{log_keys.REASON: result.message})
         return f"binding pod {call.pod} to node {call.node} got no answer ({result.message}); its GPUs stay promised until the pod tells"
+
+    def _forget(self, uid: str) -> None:
+        self._cluster.ledger.forget(uid)
+        if self._cluster.ledger.get(uid) is None:
+            self._cluster.assume_order.settle(uid)
 
     def any_may_take_effect(self) -> bool:
         """Tell whether the API server may still be working on a POST of ours that had no answer."""
@@ -170,17 +176,36 @@ class Bindings:
             return
         asked_at = self._clock()
         pod = await self._binder.read_pod(entry.namespace, entry.name)
-        if self._cluster.ledger.get(uid) is not entry:
+        now = self._cluster.ledger.get(uid)
+        if now is None or now.state is not EntryState.PROMISED:
             pass  # the cluster has shown meanwhile what became of it, and this answer may be older
         elif pod is None or (pod.get("metadata") or {}).get("uid") != uid:
-            self._cluster.ledger.forget(uid)
+            self._forget(uid)
         elif (pod.get("spec") or {}).get("nodeName"):
             self._cluster.apply_pod(pod)
         elif asked_at > self._deadlines.get(uid, asked_at):
-            self._cluster.ledger.forget(uid)
+            self._forget(uid)
         else:
             return
         self._deadlines.pop(uid, None)
+
+
+def decide(call: BindCall, demand: Demand, view: View, placement: Placement) -> Plan | None:
+    """Return the GPUs on the node of the call, None where the pod does not fit there: beside the sets that other scored pods will take where that is as good."""
+    row = view.row_of.get(call.node, -1)
+    room = view.rooms_beside(call.uid).get(row)
+    beside = None if room is None else placement.place(demand.shape, view, row, room)
+    anywhere = placement.place(demand.shape, view, row)
+    if beside is not None and anywhere is not None and beside.bandwidth >= anywhere.bandwidth:
+        return beside
+    return anywhere
+
+
+def promise(call: BindCall, demand: Demand, allocation: Allocation, cluster: Cluster) -> None:
+    """Enter what was decided on this very state into the ledger; undo with ``cluster.ledger.forget``. Called by `simulate` too."""
+    charged = charges(allocation, demand.kinds)
+    entry = Entry(call.uid, call.namespace, call.name, call.node, charged.uuids, EntryState.PROMISED, allocation.encode(), charged.shares)
+    cluster.ledger.promise(entry, demand.requests)
 
 
 def allocate(node: str, demand: Demand, plan: Plan, gpus: NodeGpus) -> Allocation:

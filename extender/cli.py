@@ -115,6 +115,56 @@ def demo(
         _write(svg, picture(found))
 
 
+@app.command()
+def simulate(
+    workload: Annotated[
+        Path,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="Pods as kubectl prints them (YAML or JSON), with annotations simulate.linkwise.dev/arrives-at, /runs-for, /every (seconds) and /copies; or a CSV in "
+            "the form of the openb trace.",
+        ),
+    ],
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(help="The cluster: what `kubectl get nodes,gputopologies,pods -A -o yaml` (or json) prints; if not given the demo's."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="pack, spread, gpuallocator, or count (first fit by number of GPUs); repeatable. If none is given pack and count."),
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop pods that find no room, instead of letting them wait.")] = False,
+    backfill: Annotated[bool, typer.Option("--backfill", help="Let others pass a waiting pod.")] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="No pod ever leaves.")] = False,
+    gpu_gib: Annotated[
+        int | None,
+        typer.Option(help="GiB that a whole GPU of a CSV trace counts; if not given those of the cluster's smallest GPU.", min=1, max=1024),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures, curves and every pod into this file.", dir_okay=False)] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the curves into this file.", dir_okay=False)] = None,
+) -> None:
+    """Replay a workload on a snapshot under one or more policies, by the code that places pods in production."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from extender.simulate import Asked, simulate_command
+    from extender.simulate.replay import Rules
+    from topology.inspection.text import plain
+
+    asked = Asked(workload, snapshot, tuple(dict.fromkeys(policy or ("pack", "count"))), Rules(drop, backfill, stay), gpu_gib, json_file, svg)
+    screen = Console(stderr=True)
+    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        bar = progress.add_task("reading", total=None)
+        found, problems = simulate_command(asked, lambda name, done, of: progress.update(bar, description=name, completed=done, total=of))
+    for problem in problems:
+        typer.echo(f"warning: {problem}", err=True)
+    console = Console()
+    if console.is_terminal:
+        console.print(found)
+    else:
+        typer.echo(plain(found, width=100), nl=False)
+
+
 def _write(path: Path, content: str) -> None:
     try:
         path.write_text(content, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The GPU containers of a raw pod, in the order in which kubelet starts them, and what each asks for: whole GPUs or GiB of GPU memory.
+"""The GPU containers of a raw pod, in the order in which kubelet starts them, and what each asks for: whole GPUs, GiB of GPU memory, or gpushare's units of it.
 
 Called by `extender.demand`, which makes shares of it, and by `extender.cluster`, which needs to know when a container runs. Pods are written by users: whatever
 is not as Kubernetes defines it raises DemandError with a sentence that names the field, its value and the accepted form.
@@ -19,6 +19,7 @@ _Thing = TypeVar("_Thing", bound=Hashable)
 
 MOST_GPUS_ASKED: Final = 1024  # far above any node; keeps absurd numbers out of the arithmetic
 MOST_CONTAINERS: Final = 64  # with GPUs; four times the GPUs of the largest node, and what plans are made of one by one
+MOST_UNITS_ASKED: Final = 2**20  # a TiB in MiB; in GiB, still an int32 as MiB
 
 
 class ContainerKind(StrEnum):
@@ -31,12 +32,13 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuContainer:
-    """A container that asks for ``whole`` GPUs or for ``gib`` GiB of GPU memory; one of them is 0."""
+    """A container that asks for ``whole`` GPUs, for ``gib`` GiB of GPU memory or for ``units`` of gpushare's; the others are 0."""
 
     name: str
     kind: ContainerKind
-    whole: int
-    gib: int
+    whole: int = 0
+    gib: int = 0
+    units: int = 0
 
 
 def gpu_containers(pod: Mapping[str, Any], resource: str) -> Iterator[GpuContainer]:
@@ -44,8 +46,8 @@ def gpu_containers(pod: Mapping[str, Any], resource: str) -> Iterator[GpuContain
     seen: set[str] = set()
     for field, position, container in _containers(pod):
         where = f"spec.{field}[{position}]"
-        whole, gib = _asked(container, where, resource)
-        if not whole and not gib:
+        whole, gib, units = _asked(container, where, resource)
+        if not whole and not gib and not units:
             continue
         name = container.get("name")
         if not isinstance(name, str) or not name or name in seen:
@@ -53,7 +55,7 @@ def gpu_containers(pod: Mapping[str, Any], resource: str) -> Iterator[GpuContain
         seen.add(name)
         if len(seen) > MOST_CONTAINERS:
             raise DemandError(f"{where} is one more container with GPUs than is accepted: at most {MOST_CONTAINERS} of a pod")
-        yield GpuContainer(name, _kind(field, container), whole, gib)
+        yield GpuContainer(name, _kind(field, container), whole, gib, units)
 
 
 def effective(parts: Iterable[tuple[ContainerKind, Iterable[tuple[_Thing, int]]]]) -> dict[_Thing, int]:
@@ -110,8 +112,8 @@ def _kind(field: str, container: Mapping[str, Any]) -> ContainerKind:
     return ContainerKind.SIDECAR if container.get("restartPolicy") == "Always" else ContainerKind.INIT
 
 
-def _asked(container: Mapping[str, Any], where: str, resource: str) -> tuple[int, int]:
-    """Return whole GPUs and GiB of GPU memory that a container asks for."""
+def _asked(container: Mapping[str, Any], where: str, resource: str) -> tuple[int, int, int]:
+    """Return whole GPUs, GiB of GPU memory and gpushare's units that a container asks for."""
     resources = container.get("resources") or {}
     if not isinstance(resources, Mapping):
         raise DemandError(f"{where}.resources is a {type(resources).__name__}; accepted: an object")
@@ -120,20 +122,27 @@ def _asked(container: Mapping[str, Any], where: str, resource: str) -> tuple[int
         amounts[field] = resources.get(field) or {}
         if not isinstance(amounts[field], Mapping):
             raise DemandError(f"{where}.resources.{field} is a {type(amounts[field]).__name__}; accepted: an object")
-        if keys.GPUSHARE_MEMORY in amounts[field]:
-            raise DemandError(
-                f"{where} asks for {keys.GPUSHARE_MEMORY}={short(amounts[field][keys.GPUSHARE_MEMORY])}, which is not yet supported by this version; "
-                f"accepted: {resource} or {keys.GPU_MEMORY}"
-            )
-    whole = _amount(amounts, where, resource, MOST_GPUS_ASKED)
-    gib = _amount(amounts, where, keys.GPU_MEMORY, MOST_GIB)
-    if gib == 0:
-        raise DemandError(f"{where} asks for {keys.GPU_MEMORY}=0; accepted: a whole number of GiB from 1 to {MOST_GIB}, or nothing at all")
-    if whole and gib:
-        raise DemandError(
-            f"{where} asks for {resource}={whole} and {keys.GPU_MEMORY}={gib}; accepted: one of them, as a GPU is a container's own or shared"
-        )
-    return whole or 0, gib or 0
+    asked = {name: _amount(amounts, where, name, most) for name, most in _most_asked(resource).items()}
+    for name in (keys.GPU_MEMORY, keys.GPUSHARE_MEMORY):
+        if asked[name] == 0:
+            raise DemandError(f"{where} asks for {name}=0; accepted: {_accepted(_most_asked(resource)[name])}, or nothing at all")
+    several = [f"{name}={amount}" for name, amount in asked.items() if amount]
+    if len(several) > 1:
+        raise DemandError(f"{where} asks for {' and '.join(several)}; accepted: one of them, as a GPU is a container's own or shared")
+    whole, gib, units = (asked[name] or 0 for name in _most_asked(resource))
+    return whole, gib, units
+
+
+def _most_asked(resource: str) -> dict[str, int]:
+    return {resource: MOST_GPUS_ASKED, keys.GPU_MEMORY: MOST_GIB, keys.GPUSHARE_MEMORY: MOST_UNITS_ASKED}
+
+
+def _accepted(most: int) -> str:
+    return {
+        MOST_GPUS_ASKED: f"a whole number from 0 to {most}",
+        MOST_GIB: f"a whole number of GiB from 1 to {most}",
+        MOST_UNITS_ASKED: f"a whole number of the node's units from 1 to {most}",
+    }[most]
 
 
 def _amount(amounts: Mapping[str, Mapping[str, Any]], where: str, resource: str, most: int) -> int | None:
@@ -150,7 +159,7 @@ _MULTIPLES: Final = {"k": 1000, "M": 10**6, "Ki": 1024, "Mi": 1024**2}
 
 
 def _count(value: object, where: str, most: int) -> int:
-    accepted = f"a whole number from 0 to {most}" if most == MOST_GPUS_ASKED else f"a whole number of GiB from 1 to {most}"
+    accepted = _accepted(most)
     match = _QUANTITY.fullmatch(str(value).strip()) if isinstance(value, str | int) and not isinstance(value, bool) else None
     if match is None:
         raise DemandError(f"{where} is {short(value)}; accepted: {accepted}")

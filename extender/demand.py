@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from extender.reasons import Asked
 from extender.requests import NOTHING, Requests, read_requests
 from extender.settings import Policy
 from topology.api import annotations as keys
-from topology.capacity import MOST_GPUS, WHOLE, share_mib
+from topology.capacity import MIB_PER_GIB, MOST_GPUS, WHOLE, share_mib
 from topology.errors import DemandError
 from topology.links import Distance
 
@@ -42,9 +42,10 @@ class Part:
 class Shape:
     """Everything about a demand that decides where it fits; equal shapes share cached results.
 
-    ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` a glob or None for any; ``one_numa``: each container's GPUs on
+    ``floor`` in GB/s; ``ceiling`` the farthest link allowed within a container's set; ``model`` globs with commas between them, of which any will do, or None for all models; ``one_numa``: each container's GPUs on
     one NUMA node; ``nic_ceiling`` how far the nearest NIC of each GPU may be, None where it does not matter; ``as_allocator``: of the sets that meet all this the
-    one that NVIDIA's device plugin would take.
+    one that NVIDIA's device plugin would take; ``plugin_gpus`` how many GPUs a node may have at most where gpushare's device plugin is to hand out the
+    pod's (with several containers it guesses right on nodes with one), 0 for pods that are not its business.
     """
 
     parts: tuple[Part, ...]
@@ -55,26 +56,30 @@ class Shape:
     one_numa: bool = False
     nic_ceiling: Distance | None = None
     as_allocator: bool = False
+    plugin_gpus: int = 0
+    gpus: int = field(init=False, compare=False, repr=False)  # whole ones by Kubernetes' rule: the larger of what runs together and of each init step
+    largest: int = field(init=False, compare=False, repr=False)  # GPUs of the largest container: its set's bandwidth is the pod's
+    is_shared: bool = field(init=False, compare=False, repr=False)  # some container takes a part of a GPU
+    _hash: int = field(init=False, compare=False, repr=False)  # shapes are the keys of everything that is remembered
 
-    @property
-    def gpus(self) -> int:
-        """Number of whole GPUs by Kubernetes' rule for effective requests: the larger of what runs together and of each init step."""
-        return _effective((part.kind, 0 if part.is_share else part.gpus) for part in self.parts)
+    def __post_init__(self) -> None:
+        """Work out what every decision asks for again and again."""
+        told = (self.parts, self.careful, self.floor, self.ceiling, self.model, self.one_numa, self.nic_ceiling, self.as_allocator, self.plugin_gpus)
+        for name, value in (
+            ("gpus", _effective((part.kind, 0 if part.is_share else part.gpus) for part in self.parts)),
+            ("largest", max((part.gpus for part in self.parts), default=0)),
+            ("is_shared", any(part.is_share for part in self.parts)),
+            ("_hash", hash(told)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def memory_mib(self) -> int:
         """MiB in shares by the same rule, of all GPUs together."""
         return _effective((part.kind, part.gpus * part.mib) for part in self.parts)
-
-    @property
-    def is_shared(self) -> bool:
-        """True where some container takes a part of a GPU."""
-        return any(part.is_share for part in self.parts)
-
-    @property
-    def largest(self) -> int:
-        """GPUs of the largest container: its set's bandwidth is the pod's."""
-        return max((part.gpus for part in self.parts), default=0)
 
     @property
     def leading(self) -> Part:
@@ -90,8 +95,8 @@ def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
 class Demand:
     """A shape with the names of its containers (parallel to ``shape.parts``), the policy for the choice of node, and what the pod requests beside GPUs.
 
-    ``cores_percent``: of the compute of each GPU that is shared; written into the allocation, and neither counted against a limit nor enforced. ``requests``
-    decide about scores, never about what fits; they are not read for a pod that is none of our business.
+    ``requests`` decide about scores, never about what fits; they are not read for a pod that is none of our business. ``cores_percent``: of the compute of each GPU
+    that is shared; written into the allocation, and neither counted against a limit nor enforced.
     """
 
     shape: Shape
@@ -99,6 +104,7 @@ class Demand:
     policy: Policy = Policy.PACK
     requests: Requests = NOTHING
     cores_percent: int | None = None
+    mib_of_unit: int = 0  # of `aliyun.com/gpu-mem`, as the cluster counted when this was read; 0 where the pod does not ask for it
 
     @property
     def wants_gpus(self) -> bool:
@@ -116,6 +122,11 @@ class Demand:
             (part.kind, [(bit, part.mib) for bit in _bits(mask)]) for part, mask in zip(self.shape.parts, masks, strict=True) if part.is_share
         )
         return tuple(sorted(taken.items()))
+
+    @property
+    def units(self) -> int:
+        """What gpushare's device plugin is to give, in its units; 0 for a pod that asks nothing of it."""
+        return self.shape.memory_mib // self.mib_of_unit if self.mib_of_unit else 0
 
     @property
     def asked(self) -> Asked:
@@ -139,8 +150,12 @@ def _bits(mask: int) -> Iterator[int]:
     return (bit for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
-def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU, policy: Policy = Policy.PACK) -> Demand:
+def read_demand(
+    pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU, policy: Policy = Policy.PACK, mib_of_unit: int = MIB_PER_GIB
+) -> Demand:
     """Read a raw pod, whose policy is ``policy`` where it asks for none; raises DemandError with a sentence for people.
+
+    ``mib_of_unit``: MiB of one `aliyun.com/gpu-mem` in this cluster.
 
     >>> pod = {"spec": {"containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}}
     >>> read_demand(pod).shape.gpus
@@ -152,11 +167,15 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
         if wishes:
             raise DemandError(f"{_shown(pod, next(iter(wishes)))}, but no container of the pod asks for {whole_gpu_resource} or {keys.GPU_MEMORY}")
         return Demand(Shape(()))
+    plugin_gpus = _plugin_gpus(containers, whole_gpu_resource)
     if not any(container.gib for container in containers):
         for key in (keys.GPU_COUNT, keys.GPU_CORES):
             if key in wishes:
                 raise DemandError(f"{_shown(pod, key)}, but no container of the pod asks for {keys.GPU_MEMORY}, and it speaks of nothing else")
-    parts = tuple(_part(pod, container, wishes.get(keys.GPU_COUNT, 1)) for container in containers)
+    if plugin_gpus:
+        parts = tuple(Part(container.kind, 1, container.units * mib_of_unit) for container in containers)
+    else:
+        parts = tuple(_part(pod, container, wishes.get(keys.GPU_COUNT, 1)) for container in containers)
     for key in (keys.MIN_BANDWIDTH, keys.MAX_DISTANCE):
         if key in wishes and max(part.gpus for part in parts) < 2:
             raise DemandError(f"{_shown(pod, key)}, but no container of the pod gets 2 or more GPUs, so there is no link to hold to it")
@@ -170,8 +189,24 @@ def read_demand(pod: Mapping[str, Any], whole_gpu_resource: str = keys.WHOLE_GPU
         one_numa=keys.NUMA in wishes,
         nic_ceiling=wishes.get(keys.NIC_DISTANCE),
         as_allocator=policy is Policy.GPUALLOCATOR,
+        plugin_gpus=plugin_gpus,
     )
-    return Demand(shape, tuple(container.name for container in containers), policy, read_requests(pod), wishes.get(keys.GPU_CORES))
+    names = tuple(container.name for container in containers)
+    return Demand(shape, names, policy, read_requests(pod), wishes.get(keys.GPU_CORES), mib_of_unit if plugin_gpus else 0)
+
+
+def _plugin_gpus(containers: Sequence[GpuContainer], resource: str) -> int:
+    """Return `Shape.plugin_gpus`: gpushare's plugin finds a pod by the sum over its app containers, and is asked for each container by itself."""
+    own = next((container for container in containers if container.units), None)
+    if own is None:
+        return 0
+    other = next((container for container in containers if not container.units), None)
+    if other is not None:
+        raise DemandError(
+            f"container {own.name} asks for {keys.GPUSHARE_MEMORY}, container {other.name} for {resource if other.whole else keys.GPU_MEMORY}; "
+            f"accepted: one of them in a pod, for the device plugins that hand them out do not know of each other"
+        )
+    return MOST_GPUS if len(containers) == 1 and own.kind is ContainerKind.APP else 1
 
 
 def _part(pod: Mapping[str, Any], container: GpuContainer, gpus: int) -> Part:
@@ -221,11 +256,13 @@ def _parse_numa(text: str) -> str | None:
     return text if text == "single" else None
 
 
-def _parse_glob(text: str) -> str | None:
-    if not text.strip() or len(text) > 128:
+def _parse_globs(text: str) -> str | None:
+    globs = [glob.strip() for glob in text.split(",")]
+    if not all(globs) or len(text) > 128:
         return None
-    re.compile(translate(text))
-    return text
+    for glob in globs:
+        re.compile(translate(glob))
+    return ",".join(globs)
 
 
 def _parse_policy(text: str) -> Policy | None:
@@ -241,7 +278,7 @@ _PARSERS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     keys.NUMA: (_parse_numa, "single"),
     keys.GPU_COUNT: (_parse_count, f"a whole number of GPUs from 1 to {MOST_GPUS}"),
     keys.GPU_CORES: (_parse_percent, "percent of each GPU's compute, a whole number from 1 to 100"),
-    keys.GPU_MODEL: (_parse_glob, "a glob over the product name, for example *H100*"),
+    keys.GPU_MODEL: (_parse_globs, "globs over the product name with commas between them, for example *H100*"),
     keys.POLICY: (_parse_policy, "pack, spread or gpuallocator"),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from extender import explain
-from extender.cluster import UNKNOWN, Cluster, View
+from extender.cluster import UNKNOWN, Cluster, NodeGpus, View
 from extender.protocol import Binder, JsonObject
 from extender.reasons import CLOSURE_SENTENCES, Refusal
 from extender.verbs import Verbs
@@ -72,6 +72,46 @@ def workload(verbs: Verbs) -> JsonObject:
         "seen": {str(size): round(count, 3) for size, count in state.seen.items()},
         "version": state.version,
     }
+
+
+# --- as gpushare's extender answers it: kubectl-inspect-gpushare and dashboards read this ---------------------------
+
+
+def gpushare_nodes(cluster: Cluster) -> JsonObject:
+    """Return what gpushare's device plugin serves and who holds it, in its units, node by node."""
+    view = cluster.view()
+    return {"nodes": [_gpushare_node(cluster, view, name) for name in cluster.gpushare.nodes()]}
+
+
+def gpushare_node(cluster: Cluster, name: str) -> JsonObject:
+    """Return the same of one node; no node and a sentence where the plugin does not serve it."""
+    if name not in cluster.gpushare.nodes():
+        return {"nodes": [], "error": f"node {name} is not served by gpushare's device plugin"}
+    return {"nodes": [_gpushare_node(cluster, cluster.view(), name)]}
+
+
+def _gpushare_node(cluster: Cluster, view: View, name: str) -> JsonObject:
+    served = cluster.gpushare.of(name)
+    row = view.row_of.get(name, -1)
+    devices = [_gpushare_device(cluster, name, minor, view.gpus[row]) for minor in sorted(served.uuid_of)]
+    used = sum(device["usedGPU"] for device in devices)
+    total = sum(device["totalGPU"] for device in devices) if devices else served.gpus.count * served.gpus.units
+    return {"name": name, "totalGPU": total, "usedGPU": used, "devs": devices}
+
+
+def _gpushare_device(cluster: Cluster, node: str, minor: int, gpus: NodeGpus) -> JsonObject:
+    served = cluster.gpushare.of(node)
+    uuid, unit = served.uuid_of[minor], served.gpus.mib_of_unit
+    offered = gpus.offered_mib[gpus.bit_of[uuid]]
+    pods = [
+        {"name": entry.name, "namespace": entry.namespace, "usedGPU": -(-entry.shares.get(uuid, offered) // unit)}
+        for entry in cluster.ledger.on_node(node)
+        if uuid in entry.uuids
+    ]
+    return {"id": minor, "totalGPU": offered // unit, "usedGPU": sum(pod["usedGPU"] for pod in pods), "pods": pods}
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
 
 
 def _node(view: View, row: int) -> JsonObject:

@@ -24,22 +24,25 @@ class Refusal(IntEnum):
     ALLOCATION_UNREADABLE = 4
     GPU_MISSING = 5
     UNKNOWN_HOLDER = 6
+    GPUSHARE_UNCLEAR = 7
     # does not fit this pod
-    MODEL = 7
-    NIC = 8
-    TOO_SMALL = 9
-    GPU_TOO_SMALL = 10
-    NOT_ENOUGH_FREE = 11
-    NOT_ENOUGH_MEMORY = 12
-    NUMA = 13
-    DISTANCE = 14
-    BANDWIDTH = 15
-    SPLIT = 16
+    NOT_GPUSHARE = 8
+    GPUSHARE_CONTAINERS = 9
+    MODEL = 10
+    NIC = 11
+    TOO_SMALL = 12
+    GPU_TOO_SMALL = 13
+    NOT_ENOUGH_FREE = 14
+    NOT_ENOUGH_MEMORY = 15
+    NUMA = 16
+    DISTANCE = 17
+    BANDWIDTH = 18
+    SPLIT = 19
 
     @property
     def is_closure(self) -> bool:
         """True where the node is closed to every new pod."""
-        return Refusal.NO_TOPOLOGY <= self <= Refusal.UNKNOWN_HOLDER
+        return Refusal.NO_TOPOLOGY <= self <= Refusal.GPUSHARE_UNCLEAR
 
 
 CLOSURE_SENTENCES: dict[Refusal, str] = {
@@ -48,6 +51,7 @@ CLOSURE_SENTENCES: dict[Refusal, str] = {
     Refusal.STALE: "closed: the agent of the node has been silent for too long",
     Refusal.ALLOCATION_UNREADABLE: "closed: the allocation of a pod on the node cannot be read",
     Refusal.GPU_MISSING: "closed: a pod on the node holds a GPU that the node no longer has",
+    Refusal.GPUSHARE_UNCLEAR: "closed: what gpushare's device plugin tells of the node cannot be used",
     Refusal.UNKNOWN_HOLDER: "closed: a pod that Linkwise did not place holds unknown GPUs of the node",
 }
 
@@ -100,7 +104,7 @@ def full_sentence(refusal: Refusal, asked: Asked, numbers: NodeNumbers) -> str:
     """Return the sentence for people looking at this node."""
     if refusal.is_closure:
         return f"{CLOSURE_SENTENCES[refusal]}: {numbers.detail}" if numbers.detail else CLOSURE_SENTENCES[refusal]
-    if refusal in (Refusal.MODEL, Refusal.NIC, Refusal.TOO_SMALL, Refusal.GPU_TOO_SMALL):
+    if refusal not in _FULL:
         return _SENTENCES[refusal](asked, numbers)
     free = f"{numbers.free} of {numbers.total} GPUs free"
     if _kind_of_gpu(asked):
@@ -151,6 +155,17 @@ def _digits(asked: Asked, numbers: NodeNumbers) -> Callable[[float], str]:
     """Choose how to write best and floor side by side: with more digits where "best pair 24 GB/s, 24 asked" would tell nothing."""
     reads_alike = numbers.best is not None and gb_per_s(numbers.best) == gb_per_s(asked.floor)
     return "{:.10g}".format if reads_alike else gb_per_s
+
+
+def _not_gpushare(_: Asked, __: NodeNumbers) -> str:
+    return "gpushare's device plugin does not serve the node, and it alone hands out aliyun.com/gpu-mem"
+
+
+def _gpushare_containers(_: Asked, __: NodeNumbers) -> str:
+    return (
+        "gpushare's device plugin finds a pod by its total and is asked container by container: "
+        "several containers with aliyun.com/gpu-mem, or an init container, need a node with one GPU"
+    )
 
 
 def _model(asked: Asked, _: NodeNumbers) -> str:
@@ -247,6 +262,8 @@ def _split(asked: Asked, _: NodeNumbers) -> str:
 
 
 _SENTENCES: dict[Refusal, Callable[[Asked, NodeNumbers], str]] = {
+    Refusal.NOT_GPUSHARE: _not_gpushare,
+    Refusal.GPUSHARE_CONTAINERS: _gpushare_containers,
     Refusal.MODEL: _model,
     Refusal.NIC: _nic,
     Refusal.TOO_SMALL: _too_small,

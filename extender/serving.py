@@ -1,6 +1,6 @@
 """The extender on a real cluster: everything put together, started, and stopped in the right order.
 
-Called by `linkwise serve` without a snapshot. Tasks: three reflectors (pods, nodes, topologies), the lease, events, and a round every fifth of a second for what
+Called by `linkwise serve` without a snapshot. Tasks: four reflectors (pods, nodes, topologies, ConfigMaps of unhealthy GPUs), the lease, events, and a round every fifth of a second for what
 has to be looked after: stale nodes, waiting pods, notices. `Gate` says when a call may be answered: state synced and fresh, and this replica leads.
 Stopping: no new calls, what is in flight ends, the Lease is given up, and only then the process goes.
 """
@@ -30,8 +30,8 @@ from extender.kube.bind import KubeBinder
 from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
 from extender.kube.events import KubeEvents
 from extender.kube.lease import Leadership, LeaseName
-from extender.kube.sinks import NodeSink, PodSink, TopologySink
-from extender.kube.watch import NODES, PODS, TOPOLOGIES, Reflector
+from extender.kube.sinks import ConfigMapSink, NodeSink, PodSink, TopologySink
+from extender.kube.watch import NODES, PODS, TOPOLOGIES, UNHEALTHY, Reflector
 from extender.metrics import Metrics
 from extender.protocol import JsonObject
 from extender.server import Tls, background_server, listen, server, url_of
@@ -115,6 +115,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         reflectors = (
             Reflector(client, TOPOLOGIES, TopologySink(cluster), time.monotonic),
             Reflector(client, NODES, NodeSink(cluster), time.monotonic),
+            Reflector(client, UNHEALTHY, ConfigMapSink(cluster), time.monotonic),
             Reflector(client, PODS, PodSink(cluster, adopt), time.monotonic),
         )
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 import orjson
 import yaml
 
+from extender.handoff.gpushare import node_of_unhealthy
 from extender.kube.client import ApiRefusedError, KubeClient, NoAnswerError
 from extender.kube.lists import list_all
-from extender.kube.watch import NODES, PODS, TOPOLOGIES
+from extender.kube.watch import NODES, PODS, TOPOLOGIES, UNHEALTHY
 from extender.snapshot_file import Snapshot
 from topology.api import annotations
 from topology.errors import InputError
@@ -59,9 +60,21 @@ async def _take(kubeconfig: Path | None, context: str | None) -> Snapshot:
                 raise
             topologies = []
             problems.append("this cluster does not know GPUTopologies: no node of the snapshot can take a pod; see manifests/crd.yaml")
+        config_maps = await _unhealthy(client, problems)
         nodes = await list_all(client, NODES)
         pods = await list_all(client, PODS)
-    return stripped(Snapshot(tuple(nodes), tuple(topologies), tuple(pods), tuple(problems)))
+    return stripped(Snapshot(tuple(nodes), tuple(topologies), tuple(pods), tuple(problems), tuple(config_maps)))
+
+
+async def _unhealthy(client: KubeClient, problems: list[str]) -> list[JsonObject]:
+    """List the ConfigMaps in which gpushare's users name unhealthy GPUs; whoever may not read them gets the rest of the snapshot."""
+    try:
+        return [found for found in await list_all(client, UNHEALTHY) if node_of_unhealthy(found) is not None]
+    except ApiRefusedError as error:
+        if error.status != 403:
+            raise
+        problems.append(f"ConfigMaps of unhealthy GPUs are left out, as {error}")
+        return []
 
 
 def encoded(snapshot: Snapshot, form: Format) -> bytes:
@@ -93,7 +106,7 @@ def _write(path: Path, data: bytes) -> None:
 
 _IDENTITY: Final = ("name", "namespace", "uid")
 _POD_METADATA: Final = (*_IDENTITY, "deletionTimestamp")
-_NODE_LABELS: Final = ("gpushare",)  # which nodes gpushare's plugin looks after; the others say what a company calls its racks
+_NODE_LABELS: Final = (annotations.GPUSHARE_LABEL,)  # which nodes gpushare's plugin looks after; the others say what a company calls its racks
 _AMOUNTS: Final = ("requests", "limits")
 _POD_SPEC: Final = ("nodeName", "overhead")
 _CONTAINER: Final = ("name", "restartPolicy")  # `Always` on an init container makes it a sidecar
@@ -109,6 +122,7 @@ def stripped(snapshot: Snapshot) -> Snapshot:
         topologies=tuple(map(_topology, snapshot.topologies)),
         pods=tuple(map(_pod, snapshot.pods)),
         problems=snapshot.problems,
+        config_maps=tuple(map(_config_map, snapshot.config_maps)),
     )
 
 
@@ -124,6 +138,14 @@ def _node(raw: JsonObject) -> JsonObject:
 
 def _topology(raw: JsonObject) -> JsonObject:
     return {**_picked(raw, ("apiVersion", "kind")), "metadata": _picked(_part(raw, "metadata"), _IDENTITY), **_picked(raw, ("spec", "status"))}
+
+
+def _config_map(raw: JsonObject) -> JsonObject:
+    return {
+        **_picked(raw, ("apiVersion", "kind")),
+        "metadata": _picked(_part(raw, "metadata"), _IDENTITY),
+        "data": _picked(_part(raw, "data"), ("gpus",)),
+    }
 
 
 def _pod(raw: JsonObject) -> JsonObject:

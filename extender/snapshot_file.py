@@ -16,6 +16,7 @@ import orjson
 import yaml
 
 from extender.cluster import Cluster
+from extender.handoff.gpushare import node_of_unhealthy
 from extender.protocol import Binding, BindResult, BindVerdict, JsonObject
 from topology.errors import SnapshotError
 
@@ -28,13 +29,14 @@ class Snapshot:
     topologies: tuple[JsonObject, ...] = ()
     pods: tuple[JsonObject, ...] = ()
     problems: tuple[str, ...] = ()
+    config_maps: tuple[JsonObject, ...] = ()  # those of gpushare's unhealthy GPUs
 
     def to_list(self) -> JsonObject:
         """Return one `List` object, as kubectl prints it."""
-        return {"apiVersion": "v1", "kind": "List", "items": [*self.nodes, *self.topologies, *self.pods]}
+        return {"apiVersion": "v1", "kind": "List", "items": [*self.nodes, *self.topologies, *self.config_maps, *self.pods]}
 
 
-_KINDS: Final = {"Node": "nodes", "GPUTopology": "topologies", "Pod": "pods"}
+_KINDS: Final = {"Node": "nodes", "GPUTopology": "topologies", "Pod": "pods", "ConfigMap": "config_maps"}
 
 
 class _PlainLoader(yaml.CSafeLoader):
@@ -60,7 +62,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def parse_snapshot(data: bytes, name: str) -> Snapshot:
     """Read the bytes of a snapshot; ``name`` is for sentences."""
-    found: dict[str, list[JsonObject]] = {"nodes": [], "topologies": [], "pods": []}
+    found: dict[str, list[JsonObject]] = {field: [] for field in _KINDS.values()}
     problems: list[str] = []
     for where, item in _objects(_documents(data, name), name):
         problem = _problem_of(item)
@@ -70,9 +72,11 @@ def parse_snapshot(data: bytes, name: str) -> Snapshot:
             # It may hold GPUs, so it stays, as a pod that has not ended.
             problems.append(f"{where}: status of Pod {item['metadata']['name']} is no object; the pod counts as running")
             found["pods"].append({**item, "status": {}})
+        elif item["kind"] == "ConfigMap" and node_of_unhealthy(item) is None:
+            continue
         elif item["kind"] in _KINDS:
             found[_KINDS[item["kind"]]].append(item)
-    return Snapshot(tuple(found["nodes"]), tuple(found["topologies"]), tuple(found["pods"]), tuple(problems))
+    return Snapshot(problems=tuple(problems), **{kind: tuple(items) for kind, items in found.items()})
 
 
 def _documents(data: bytes, name: str) -> list[Any]:
@@ -178,6 +182,8 @@ class SnapshotCluster:
         problems = list(self.snapshot.problems)
         for node in self.snapshot.nodes:
             self.cluster.apply_node(node)
+        for config_map in self.snapshot.config_maps:
+            self.cluster.apply_config_map(config_map)
         for topology in self.snapshot.topologies:
             problem = self.cluster.apply_topology(topology)
             if problem:

@@ -77,7 +77,7 @@ class Verbs:
         self._scored: LRUCache[str, float] = LRUCache(settings.demands_kept)  # GB/s that the top node promised at scoring
 
     def _read(self, pod: protocol.JsonObject) -> Demand:
-        return read_demand(pod, self._settings.whole_gpu_resource, self._settings.policy)
+        return read_demand(pod, self._settings.whole_gpu_resource, self._settings.policy, self.cluster.gpushare.mib_of_unit)
 
     # --- filter -----------------------------------------------------------------------------------------------------
 

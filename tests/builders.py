@@ -52,6 +52,11 @@ class PodBuilder:
         sidecar = {**_container(container, count), "restartPolicy": "Always"}
         return replace(self, init_containers=(*self.init_containers, sidecar))
 
+    def plain(self, container: str = "helper", **requests: str) -> "PodBuilder":
+        """Add a container without GPUs; ``requests`` are its CPU and memory."""
+        resources = {"resources": {"requests": requests}} if requests else {}
+        return replace(self, containers=(*self.containers, {"name": container, **resources}))
+
     def shared(self, gib: int | str, container: str = "main") -> "PodBuilder":
         """Ask for GiB of GPU memory."""
         return self.gpus(gib, container, "linkwise.dev/gpu-memory")
@@ -63,10 +68,22 @@ class PodBuilder:
         sidecar = {**_container(container, gib, "linkwise.dev/gpu-memory"), "restartPolicy": "Always"}
         return replace(self, init_containers=(*self.init_containers, sidecar))
 
-    def plain(self, container: str = "helper", **requests: str) -> "PodBuilder":
-        """Add a container without GPUs; ``requests`` are its CPU and memory."""
-        resources = {"resources": {"requests": requests}} if requests else {}
-        return replace(self, containers=(*self.containers, {"name": container, **resources}))
+    def units(self, units: int | str, container: str = "main") -> "PodBuilder":
+        """Ask gpushare's device plugin for units of a GPU's memory."""
+        return self.gpus(units, container, "aliyun.com/gpu-mem")
+
+    def init_units(self, units: int, container: str = "init") -> "PodBuilder":
+        return replace(self, init_containers=(*self.init_containers, _container(container, units, "aliyun.com/gpu-mem")))
+
+    def carrying(self, **values: str) -> "PodBuilder":
+        """Add annotations of gpushare: `idx="0", pod="10"`."""
+        return replace(self, annotations={**self.annotations, **{f"ALIYUN_COM_GPU_MEM_{key.upper()}": value for key, value in values.items()}})
+
+    def placed_by_gpushare(self, node: str, index: int, units: int, gpu_units: int, *, assigned: bool = True) -> "PodBuilder":
+        """Bind the pod as gpushare's own extender does: with its annotations and no allocation; assigned pods run."""
+        carried = {"idx": str(index), "pod": str(units), "dev": str(gpu_units), "assume_time": "1700000000000000000"}
+        asking = self if self.containers else self.units(units)
+        return asking.carrying(assigned="true" if assigned else "false", **carried).bound_to(node, phase="Running" if assigned else "Pending")
 
     def annotated(self, **values: str) -> "PodBuilder":
         """Add annotations of linkwise.dev; `_` stands for `-`."""
@@ -119,6 +136,17 @@ def kube_node(name: str, labels: Mapping[str, str] | None = None, **allocatable:
     return {"kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}, "status": {"allocatable": allocatable}}
 
 
+def gpushare_node(name: str, gpus: int = 4, units: int = 23, label: str = "true") -> JsonObject:
+    """Return a Node that gpushare's device plugin serves."""
+    return kube_node(name, {"gpushare": label}, **{"aliyun.com/gpu-count": str(gpus), "aliyun.com/gpu-mem": str(gpus * units)})
+
+
+def unhealthy_gpus(node: str, gpus: object) -> JsonObject:
+    """Return the ConfigMap in which gpushare's users name a node's unhealthy GPUs."""
+    metadata = {"namespace": "kube-system", "name": f"unhealthy-gpu-{node}"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"gpus": gpus}}
+
+
 def pod(name: str = "pod", namespace: str = "default") -> PodBuilder:
     """Start a pod without containers."""
     return PodBuilder(name, namespace)
@@ -131,10 +159,19 @@ class ClusterBuilder:
     topologies: tuple[JsonObject, ...] = ()
     pods: tuple[JsonObject, ...] = ()
     nodes: tuple[JsonObject, ...] = ()
+    config_maps: tuple[JsonObject, ...] = ()
 
     def node(self, name: str, cpu: str = "128", memory: str = "1Ti") -> "ClusterBuilder":
         """Add a Node, which tells what there is beside GPUs; its GPUs come with a machine."""
         return replace(self, nodes=(*self.nodes, kube_node(name, cpu=cpu, memory=memory)))
+
+    def gpushare(self, name: str, gpus: int = 4, units: int = 23) -> "ClusterBuilder":
+        """Add a Node that gpushare's device plugin serves: so many GPUs of so many units each, and no word of links."""
+        return replace(self, nodes=(*self.nodes, gpushare_node(name, gpus, units)))
+
+    def unhealthy(self, node: str, gpus: object) -> "ClusterBuilder":
+        """Add the ConfigMap in which gpushare's users name unhealthy GPUs."""
+        return replace(self, config_maps=(*self.config_maps, unhealthy_gpus(node, gpus)))
 
     def machine(self, kind: str, *names: str) -> "ClusterBuilder":
         return replace(self, topologies=(*self.topologies, *(sample(kind, name).to_object() for name in names)))
@@ -162,7 +199,7 @@ class ClusterBuilder:
         return [gpu["uuid"] for topology in self.topologies if topology["metadata"]["name"] == node for gpu in topology["spec"]["gpus"]]
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(deepcopy(self.nodes), deepcopy(self.topologies), deepcopy(self.pods))
+        return Snapshot(deepcopy(self.nodes), deepcopy(self.topologies), deepcopy(self.pods), config_maps=deepcopy(self.config_maps))
 
 
 def cluster() -> ClusterBuilder:

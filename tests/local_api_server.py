@@ -163,7 +163,7 @@ class LocalApiServer:
     def _tell(self, kind: str, path: str, item: JsonObject) -> None:
         self._history.append((self._version, kind, {**item, "_path": path}))
         for watch in self._watches:
-            if _collection(path) == watch.path:
+            if watch.path in _lists_of(path):
                 watch.events.put_nowait(_line(kind, item))
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -208,7 +208,7 @@ class LocalApiServer:
     def _get(self, call: Call) -> web.Response:
         if call.path in self.objects:
             return web.json_response(self.objects[call.path])
-        if call.path.rpartition("/")[2] not in ("pods", "gputopologies", "nodes"):
+        if call.path.rpartition("/")[2] not in ("pods", "gputopologies", "nodes", "configmaps"):
             return _status(404, "NotFound", f"{call.path} not found")
         return self._list(call)
 
@@ -216,7 +216,7 @@ class LocalApiServer:
         start, _, version = call.query.get("continue", f"0/{self._version}").partition("/")
         if int(version) < self._oldest:
             return _status(410, "Expired", "the continue token is too old")
-        items = [item for path, item in self.objects.items() if call.path in (_collection(path), path.rpartition("/")[0])]
+        items = [item for path, item in self.objects.items() if call.path in _lists_of(path)]
         items = [item for item in items if _selected(item, call.query.get("labelSelector", ""))]
         page = min(self.page, int(call.query.get("limit", "500")))
         onward = {"continue": f"{int(start) + page}/{version}"} if int(start) + page < len(items) else {}
@@ -228,7 +228,7 @@ class LocalApiServer:
             return _status(410, "Expired", "too old resource version")
         watch = _Watch(call.path, request)
         for version, kind, item in self._history:
-            if version > since and _collection(item["_path"]) == call.path:
+            if version > since and call.path in _lists_of(item["_path"]):
                 watch.events.put_nowait(_line(kind, {key: value for key, value in item.items() if key != "_path"}))
         response = web.StreamResponse()
         await response.prepare(request)
@@ -300,9 +300,10 @@ def pod_path(pod: JsonObject) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
-def _collection(path: str) -> str:
-    """Return the path that lists objects like this one in all namespaces."""
-    return re.sub(r"/namespaces/[^/]+", "", path.rpartition("/")[0])
+def _lists_of(path: str) -> tuple[str, str]:
+    """Return the paths that list objects like this one: in its namespace, and in all."""
+    own = path.rpartition("/")[0]
+    return own, re.sub(r"/namespaces/[^/]+", "", own)
 
 
 def _selected(item: JsonObject, selector: str) -> bool:

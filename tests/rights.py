@@ -33,6 +33,8 @@ EXTENDER = (
     Request("extender/kube/watch.py", "GET", "watch", TOPOLOGIES),
     Request("extender/kube/watch.py", "GET", "list", "/nodes"),
     Request("extender/kube/watch.py", "GET", "watch", "/nodes"),
+    Request("extender/kube/watch.py", "GET", "list", "/configmaps", "kube-system"),
+    Request("extender/kube/watch.py", "GET", "watch", "/configmaps", "kube-system"),
     Request("extender/kube/bind.py", "POST", "create", "/pods/binding", "team-a"),
     Request("extender/kube/bind.py", "GET", "get", "/pods", "team-a"),
     Request("extender/kube/events.py", "POST", "create", "/events", "team-a"),

@@ -8,7 +8,7 @@ from topology.errors import DemandError
 
 def state_of(snapshot: Snapshot) -> JsonObject:
     """Return everything that a decision reads, as plain data."""
-    extender = extender_on(ClusterBuilder(snapshot.topologies, snapshot.pods, snapshot.nodes))
+    extender = extender_on(ClusterBuilder(snapshot.topologies, snapshot.pods, snapshot.nodes, snapshot.config_maps))
     view = extender.cluster.view()
     entries = [(entry.uid, entry.namespace, entry.name, entry.node, sorted(entry.uuids), entry.state) for entry in extender.cluster.ledger]
     return {

@@ -11,7 +11,9 @@ json_values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | 
 json_objects = st.dictionaries(st.text(max_size=8), json_values, max_size=4)
 
 _amounts = st.dictionaries(
-    st.sampled_from([keys.WHOLE_GPU, keys.WHOLE_GPU, keys.GPU_MEMORY, "cpu"]), st.sampled_from(["1", "2", 3, "1k", "x"]) | scalars, max_size=2
+    st.sampled_from([keys.WHOLE_GPU, keys.WHOLE_GPU, keys.GPU_MEMORY, keys.GPUSHARE_MEMORY, "cpu"]),
+    st.sampled_from(["1", "2", 3, "1k", "x"]) | scalars,
+    max_size=2,
 )
 _containers = st.fixed_dictionaries(
     {},
@@ -22,7 +24,7 @@ _containers = st.fixed_dictionaries(
     },
 )
 _container_lists = st.lists(_containers, max_size=3) | json_values
-_our_keys = st.sampled_from([*keys.SUPPORTED, *keys.WRITTEN, keys.PREFIX, keys.PREFIX + "x"])
+_our_keys = st.sampled_from([*keys.SUPPORTED, *keys.WRITTEN, *keys.GPUSHARE_WRITTEN, keys.PREFIX, keys.PREFIX + "x"])
 _metadata = st.fixed_dictionaries(
     {},
     optional={

@@ -130,7 +130,9 @@ def test_its_verbs_are_the_routes_of_the_app(scheduler: JsonObject) -> None:
     app, _, _ = embedded(Snapshot(), Settings())
     posts = {route.path for route in app.routes if isinstance(route, Route) and "POST" in (route.methods or ())}
     (extender,) = scheduler["extenders"]
-    assert {f"/{value}" for key, value in extender.items() if key.endswith("Verb")} == posts
+    of_gpushare = {path for path in posts if path.startswith("/gpushare-scheduler/")}  # for configurations that were written for its extender
+    assert {f"/{value}" for key, value in extender.items() if key.endswith("Verb")} == posts - of_gpushare
+    assert of_gpushare == {"/gpushare-scheduler/filter", "/gpushare-scheduler/bind"}
     assert urlsplit(extender["urlPrefix"]).path == ""
 
 
@@ -274,7 +276,11 @@ def test_the_table_of_requests_is_that_of_the_code(package: str, requests: tuple
 def test_no_account_may_read_secrets_or_act_as_somebody_else(account: str) -> None:
     granted = list(grants(account))
     assert not any("*" in (grant.verb, *grant.resource.split("/")) for grant in granted)
-    assert not {grant.resource for grant in granted} & {"/secrets", "/configmaps", "/serviceaccounts/token", "/pods/exec"}
+    assert not {grant.resource for grant in granted} & {"/secrets", "/serviceaccounts/token", "/pods/exec"}
+    assert {(grant.verb, grant.namespace) for grant in granted if grant.resource == "/configmaps"} <= {
+        ("list", "kube-system"),
+        ("watch", "kube-system"),
+    }
     assert not {grant.verb for grant in granted} & {"impersonate", "escalate", "bind", "delete", "deletecollection"}
 
 
@@ -319,6 +325,21 @@ def test_the_guide_has_the_addresses_and_ports_of_the_manifests() -> None:
     assert ipv6["ipBlock"]["cidr"] == "::/0"
     assert ipv4["ipBlock"]["except"] == re.findall(r"`(10\.244\.[0-9./]+)`", GUIDE)
     assert "a port of their own (8889)" in GUIDE
+
+
+def test_the_guide_from_gpushare_has_the_address_the_routes_and_the_names_that_there_are() -> None:
+    guide = (REPOSITORY / "docs" / "gpushare.md").read_text(encoding="utf-8")
+    (fragment,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    (extender,) = yaml.safe_load(fragment)["extenders"]
+    service = only("Service", "linkwise-extender")["spec"]
+    assert extender["urlPrefix"] == f"http://{service['clusterIP']}:{service['ports'][0]['port']}/gpushare-scheduler"
+    app, _, _ = embedded(Snapshot(), Settings())
+    paths = {route.path for route in app.routes if isinstance(route, Route)}
+    assert {f"/gpushare-scheduler/{extender[verb]}" for verb in ("filterVerb", "bindVerb")} < paths
+    assert extender["managedResources"] == [{"name": annotations.GPUSHARE_MEMORY, "ignoredByScheduler": False}]
+    assert (extender["ignorable"], extender["nodeCacheCapable"]) == (False, True)
+    assert f"{annotations.GPUSHARE_NAMESPACE}/{annotations.GPUSHARE_UNHEALTHY}NODE" in guide
+    assert all(key.removeprefix("ALIYUN_COM_GPU_MEM") in guide for key in annotations.GPUSHARE_WRITTEN)
 
 
 def test_the_guide_mounts_the_folder_that_the_configuration_is_read_from() -> None:

@@ -70,11 +70,19 @@ class Cluster:
         left = self.gpu_left[row, gpus]
         if not self.feasible(demand, np.array([row]))[0] or len(set(gpus)) != demand.gpus or (left < demand.gpu_milli).any():
             raise ValueError(f"{demand} does not fit on {self.nodes[row]}, GPUs {gpus}")
-        self.cpu_left[row] -= demand.cpu_milli
-        self.memory_left[row] -= demand.memory_mib
-        self.gpu_left[row, gpus] = left - demand.gpu_milli
+        self._charge(demand, placement, 1)
+
+    def give_back(self, demand: Demand, placement: Placement) -> None:
+        """Take back what a pod had that leaves; undo of `take`."""
+        self._charge(demand, placement, -1)
+
+    def _charge(self, demand: Demand, placement: Placement, times: int) -> None:
+        row, gpus = placement.row, list(placement.gpus)
+        self.cpu_left[row] -= times * demand.cpu_milli
+        self.memory_left[row] -= times * demand.memory_mib
+        self.gpu_left[row, gpus] -= times * demand.gpu_milli
         if demand.gpus:
-            self.of_kind[row, kind(demand)] += 1
+            self.of_kind[row, kind(demand)] += times
         self.changed.append(row)
 
 

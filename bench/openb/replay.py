@@ -25,6 +25,9 @@ class Placer(Protocol):
     def place(self, pod: Pod) -> Placement | None:
         """Return where the pod goes, or None if it fits nowhere; asked once for each pod, in the order of arrival. The answer is carried out before the next call."""
 
+    def leave(self, pod: Pod) -> None:
+        """Hear that a pod that was placed leaves; the cluster has taken back what it had."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:

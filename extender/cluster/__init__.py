@@ -4,10 +4,10 @@ Only the ledger mutates; `Cluster` is the door through which objects of the API 
 """
 
 from extender.cluster.charges import Charges, charges
-from extender.cluster.columns import UNKNOWN, NodeGpus
+from extender.cluster.columns import NO_CLASS, UNKNOWN, NodeGpus
 from extender.cluster.hosts import NodeFacts
 from extender.cluster.ledger import Entry, EntryState
 from extender.cluster.state import Cluster
 from extender.cluster.view import Room, TentativeHold, View
 
-__all__ = ["UNKNOWN", "Charges", "Cluster", "Entry", "EntryState", "NodeFacts", "NodeGpus", "Room", "TentativeHold", "View", "charges"]
+__all__ = ["NO_CLASS", "UNKNOWN", "Charges", "Cluster", "Entry", "EntryState", "NodeFacts", "NodeGpus", "Room", "TentativeHold", "View", "charges"]

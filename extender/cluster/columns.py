@@ -24,13 +24,17 @@ _FIRST_CAPACITY = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``; ``offered_mib`` is what each gives away in shares."""
+    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``; ``offered_mib`` is what each gives away in shares.
+
+    ``plugin_gpus``: how many GPUs gpushare's device plugin serves on the node, 0 where it does not.
+    """
 
     uuids: tuple[str, ...]
     indices: tuple[int, ...]
     memory_mib: tuple[int | None, ...]
     bit_of: Mapping[str, int]
     offered_mib: tuple[int, ...] = ()
+    plugin_gpus: int = 0
 
     @staticmethod
     def of(inventory: Inventory, reserve_mib: int = 0) -> "NodeGpus":

@@ -12,40 +12,27 @@ from typing import Any, Final
 
 from extender.cluster.columns import UNKNOWN, Columns
 from extender.requests import MIB, NOTHING, Requests, quantity
-from topology.api import annotations
 
-_GPUSHARE_LABEL: Final = "gpushare"
-_GPUSHARE_COUNT: Final = "aliyun.com/gpu-count"
 _MOST: Final = 2**61  # nothing left is farther from 0; a Node may say whatever it likes, and sums must stay apart from UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is read of a Node; None where it says nothing that can be read. ``gpu_count`` and ``gpu_mem`` are gpushare's, in its own unit."""
+    """What is read of a Node; None where it says nothing that can be read. What gpushare says there is the business of `gpushare_nodes`."""
 
     cpu_milli: int | None = None
     memory_mib: int | None = None
-    gpu_count: int = 0
-    gpu_mem: int = 0
-    gpushare: str = ""  # the value of that label
 
 
 def read_node(raw: Mapping[str, Any]) -> NodeFacts:
     """Return what matters of a raw Node; never raises.
 
     >>> read_node({"status": {"allocatable": {"cpu": "64", "memory": "512Gi"}}})
-    NodeFacts(cpu_milli=64000, memory_mib=524288, gpu_count=0, gpu_mem=0, gpushare='')
+    NodeFacts(cpu_milli=64000, memory_mib=524288)
     """
     allocatable = _mapping(_mapping(raw.get("status")).get("allocatable"))
-    label = _mapping(_mapping(raw.get("metadata")).get("labels")).get(_GPUSHARE_LABEL)
     memory = quantity(allocatable.get("memory"))
-    return NodeFacts(
-        quantity(allocatable.get("cpu"), 1000),
-        None if memory is None else memory // MIB,
-        quantity(allocatable.get(_GPUSHARE_COUNT)) or 0,
-        quantity(allocatable.get(annotations.GPUSHARE_MEMORY)) or 0,
-        label if isinstance(label, str) else "",
-    )
+    return NodeFacts(quantity(allocatable.get("cpu"), 1000), None if memory is None else memory // MIB)
 
 
 @dataclass(slots=True)

@@ -75,7 +75,8 @@ class Ledger:
         """Note that the pod is bound with its promise."""
         entry = self._entries.get(uid)
         if entry is not None and entry.state is EntryState.PROMISED:
-            self._put(replace(entry, state=EntryState.CONFIRMED))
+            # What it holds stays the same, so nothing is to be settled.
+            self._entries[uid] = self._on_node[entry.node][uid] = replace(entry, state=EntryState.CONFIRMED)
 
     def forget(self, uid: str) -> Entry | None:
         """Undo a promise whose binding has not taken effect and never will; entries that are more than promised stay."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from extender.containers import ContainerKind, container_kinds, gpu_containers
 from extender.demand import read_demand
-from extender.handoff import native
+from extender.handoff import gpushare, native
 from topology.api import Allocation, annotations
 from topology.capacity import MIB_PER_GIB
 from topology.errors import AllocationError, DemandError
@@ -31,6 +31,8 @@ class BoundPod:
     problem: str = ""
     created: datetime | None = None
     kinds: Mapping[str, ContainerKind] = field(default_factory=dict)  # its containers in the order in which they start
+    share: gpushare.Share | None = None  # what its annotations of gpushare tell; all that tells, where the original extender placed it
+    pending: bool = False
 
     @property
     def set_sizes(self) -> tuple[int, ...]:
@@ -46,24 +48,49 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
     # The phase becomes terminal when all containers have ended; a deletion timestamp alone says only that somebody asked.
     if not isinstance(node, str) or not node or status.get("phase") in ("Succeeded", "Failed"):
         return None
-    raw_annotation = _mapping(metadata.get("annotations")).get(annotations.ALLOCATION)
-    annotation = raw_annotation if isinstance(raw_annotation, str) else None
+    found = _mapping(metadata.get("annotations"))
+    raw_annotation = found.get(annotations.ALLOCATION)
     allocation: Allocation | None = None
     problem = ""
+    gpus = _gpus(raw, resource)
     if raw_annotation is not None:
         try:
             allocation = native.decode(raw_annotation)
+            problem = _contradiction(allocation, node, gpus) or _short_of_memory(allocation, raw, resource)
         except AllocationError as error:
             problem = str(error)
-    gpus = _gpus(raw, resource)
-    if allocation is not None:
-        problem = _contradiction(allocation, node, gpus) or _short_of_memory(allocation, raw, resource)
-        allocation = None if problem else allocation
-    if raw_annotation is None and gpus == 0:
+    elif gpus == 0:
         return None
-    namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name", uid))
-    kinds = container_kinds(raw)
-    return BoundPod(uid, namespace, name, node, gpus, annotation, allocation, problem, _time(metadata.get("creationTimestamp")), kinds)
+    share, share_problem = _share(raw, found)
+    return BoundPod(
+        uid=uid,
+        namespace=str(metadata.get("namespace") or "default"),
+        name=str(metadata.get("name", uid)),
+        node=node,
+        gpus=gpus,
+        annotation=raw_annotation if isinstance(raw_annotation, str) else None,
+        allocation=None if problem else allocation,
+        problem=share_problem if raw_annotation is None else problem,
+        created=_time(metadata.get("creationTimestamp")),
+        kinds=container_kinds(raw),
+        share=share,
+        pending=status.get("phase") in (None, "Pending"),
+    )
+
+
+def _share(raw: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[gpushare.Share | None, str]:
+    """Return what a pod's annotations of gpushare tell, and what is wrong with them; nothing of a pod that asks nothing of its plugin."""
+    if not gpushare.carries(found):
+        return None, ""
+    try:
+        containers = [container for container in gpu_containers(raw, annotations.WHOLE_GPU) if container.units]
+        share = gpushare.decode(found) if containers else None
+    except (AllocationError, DemandError) as error:
+        return None, str(error)
+    asked = sum(container.units for container in containers if container.kind is ContainerKind.APP)
+    if share is not None and share.units != asked:
+        return None, f"{annotations.GPUSHARE_POD}={share.units}, but the containers of the pod ask for {asked} {annotations.GPUSHARE_MEMORY}"
+    return share, ""
 
 
 def _contradiction(allocation: Allocation, node: str, gpus: int) -> str:

@@ -5,35 +5,33 @@ any order and as often as it likes: each call says what is true now, so a repeat
 be read closes its node by name and is never dropped. Who decides about GPUs reads `view()` and writes through `ledger`.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from extender.cluster.charges import Charges, charges
+from extender.cluster.closures import Closures
 from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
+from extender.cluster.gpushare_nodes import PluginNodes, Served
 from extender.cluster.hosts import NodeFacts, read_node
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.observed import ObservedHolders
 from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.handoff import native
+from extender.handoff.gpushare_order import Assumed, AssumeOrder
 from extender.reasons import Refusal
 from extender.requests import read_requests
 from topology.api import GpuHolder, GPUTopology, read_gputopology
 from topology.collective import Depth
 from topology.errors import TopologyError
 from topology.topology_class import TopologyClass, topology_class
-
-
-@dataclass(frozen=True, slots=True)
-class _Closure:
-    refusal: Refusal
-    detail: str
 
 
 class Cluster:
@@ -64,8 +62,10 @@ class Cluster:
         self._observed = ObservedHolders(self.ledger)
         self._bound: dict[str, dict[str, BoundPod]] = {}  # node -> uid -> pod, all that use GPUs
         self._node_of_pod: dict[str, str] = {}
-        self._closures: dict[str, dict[str, _Closure]] = {}  # node -> what closes it -> why
+        self._closures = Closures(self._columns)
         self._topologies: dict[str, GPUTopology] = {}
+        self.gpushare = PluginNodes()  # written here alone; others read
+        self.assume_order = AssumeOrder(clock, time.time_ns)
         self._holds: dict[str, TentativeHold] = {}
         self._view: View | None = None
         self.allocation_edits = 0  # seen on bound pods and not believed
@@ -83,7 +83,7 @@ class Cluster:
             name = _name(raw)
             if name:
                 self._forget_topology(name)
-                self._close(name, "topology", Refusal.TOPOLOGY_UNREADABLE, str(error))
+                self._closures.close(name, "topology", Refusal.TOPOLOGY_UNREADABLE, str(error))
             return str(error)
         before = self._topologies.get(topology.name)
         self._topologies[topology.name] = topology
@@ -109,14 +109,17 @@ class Cluster:
         if kind.next_depth is not None:
             self._shallow[kind.key] = kind
         columns.class_index[row] = columns.class_number(kind)
-        self._set_gpus(row, NodeGpus.of(inventory, self._reserve_mib))
+        served = self.gpushare.look_at(topology.name, topology)
+        self._set_gpus(row, served.limit(NodeGpus.of(inventory, self._reserve_mib), self._reserve_mib))
         unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
         # A GPU that is cut into MIG instances is nobody's whole GPU.
         sliced = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.spec.gpus if (gpu.mig_mode or "").lower() == "enabled")
-        columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy & ~sliced
+        skipped = columns.gpus[row].mask_of(served.unhealthy)
+        columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy & ~sliced & ~skipped
         columns.touch(row)
-        self._open(topology.name, "topology")
-        if self._needs_observation:
+        self._closures.open(topology.name, "topology")
+        self._show_plugin(topology.name, served)
+        if self._needs_observation and topology.name in self._topologies:
             self._wait_for_observation(topology)
         self._recount(topology.name)
 
@@ -135,16 +138,20 @@ class Cluster:
     def _wait_for_observation(self, topology: GPUTopology) -> None:
         """Close a node whose agent has written what there is, but not yet in what state; open it at once when it has."""
         if topology.status.observed_at is None:
-            self._close(topology.name, "observation", Refusal.STALE, "not heard of yet")
+            self._closures.close(topology.name, "observation", Refusal.STALE, "not heard of yet")
         else:
-            self._open(topology.name, "observation")
+            self._closures.open(topology.name, "observation")
 
     def remove_topology(self, name: str) -> None:
         """Take a GPUTopology out: its node takes no new pods, what runs there stays counted."""
         if name in self._columns.row_of:
             self._forget_topology(name)
-            self._open(name, "topology")
-            self._open(name, "observation")
+            self._closures.open(name, "topology")
+            self._closures.open(name, "observation")
+            self._closures.open(name, "agent")
+            stand_in = self.gpushare.stand_in(name)
+            if stand_in is not None:
+                self._take_in(stand_in)
 
     def _forget_topology(self, name: str) -> None:
         self._topologies.pop(name, None)
@@ -153,6 +160,7 @@ class Cluster:
         self._set_gpus(row, NO_GPUS)
         self._columns.usable[row] = 0
         self._columns.touch(row)
+        self._show_plugin(name, self.gpushare.look_at(name, None))
         self._recount(name)
 
     def _set_gpus(self, row: int, gpus: NodeGpus) -> None:
@@ -169,14 +177,16 @@ class Cluster:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def apply_node(self, raw: Mapping[str, Any]) -> None:
-        """Take in a Node as it is now: what it has to give beside GPUs."""
+        """Take in a Node as it is now: what it has to give beside GPUs, and what gpushare's device plugin says of them."""
         name = _name(raw)
         if name:
             self.ledger.hosts.set_node(name, read_node(raw))
+            self._look_again(self.gpushare.apply_node(name, raw))
 
     def remove_node(self, name: str) -> None:
         """Take a Node out that is gone; what its GPUTopology and its pods say stays."""
         self.ledger.hosts.drop_node(name)
+        self._look_again(self.gpushare.remove_node(name))
 
     def node_of(self, name: str) -> NodeFacts | None:
         """Return what was read of that Node, None where none was seen."""
@@ -185,6 +195,32 @@ class Cluster:
     def node_names(self) -> set[str]:
         """Return the names of the Nodes that were seen."""
         return self.ledger.hosts.nodes()
+
+    # --- gpushare's device plugin -----------------------------------------------------------------------------------
+
+    def apply_config_map(self, raw: Mapping[str, Any]) -> None:
+        """Take in a ConfigMap; only those that tell of a node's unhealthy GPUs mean something."""
+        self._look_again(self.gpushare.apply_config_map(raw))
+
+    def remove_config_map(self, name: str) -> None:
+        """Take a ConfigMap of that name out."""
+        self._look_again(self.gpushare.remove_config_map(name))
+
+    def _look_again(self, nodes: AbstractSet[str]) -> None:
+        """Take in what else is known now of nodes that gpushare's plugin serves, or did."""
+        for node in sorted(nodes):
+            unreadable = self._closures.has(node, "topology")
+            topology = self._topologies.get(node) or (None if unreadable else self.gpushare.stand_in(node))
+            if topology is not None:
+                self._take_in(topology)
+            elif node in self._columns.row_of or self.gpushare.look_at(node, None).problem:
+                self._forget_topology(node)
+
+    def _show_plugin(self, node: str, served: Served) -> None:
+        if served.problem:
+            self._closures.close(node, "gpushare", Refusal.GPUSHARE_UNCLEAR, served.problem)
+        else:
+            self._closures.open(node, "gpushare")
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
@@ -208,7 +244,16 @@ class Cluster:
         self._node_of_pod[pod.uid] = pod.node
         self.unhold(pod.uid)
         self._count_pod(pod)
+        self._note_assumed(pod)
         self._update_observed(pod.node)
+
+    def _note_assumed(self, pod: BoundPod) -> None:
+        """Note whether gpushare's plugin has still to find the pod."""
+        if pod.share is None or pod.share.assigned or not pod.pending:
+            self.assume_order.settle(pod.uid)
+        else:
+            assumed = Assumed(pod.uid, f"{pod.namespace}/{pod.name}", pod.share.units, pod.share.index)
+            self.assume_order.saw(pod.node, assumed, pod.share.assume_time)
 
     def remove_pod(self, uid: str, *, ended: bool = True, deleted: datetime | None = None) -> None:
         """Take a pod out that is gone: its GPUs are free at once, unless its containers may run on and the node's agent can tell."""
@@ -218,6 +263,7 @@ class Cluster:
     def _take_out(self, uid: str, *, ended: bool = True, deleted: datetime | None = None) -> None:
         """Take a pod out as a holder of GPUs, and as nothing else."""
         self.unhold(uid)
+        self.assume_order.settle(uid)
         self._edits.pop(uid, None)
         self._observed.went(uid)
         node = self._node_of_pod.pop(uid, None)
@@ -227,7 +273,7 @@ class Cluster:
             if node is not None and pod is not None and ended:
                 self._observed.ended(node, (pod.namespace, pod.name))
         if node is not None:
-            self._open(node, uid)
+            self._closures.open(node, uid)
             self._update_observed(node)
 
     def _pod_holds_nothing(self, raw: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
@@ -267,10 +313,12 @@ class Cluster:
     def _count_pod(self, pod: BoundPod) -> None:
         """Enter what a bound pod holds, or close its node where that cannot be told."""
         if pod.allocation is not None:
-            self._enter(pod, charges(pod.allocation, pod.kinds), EntryState.CONFIRMED)
+            self._enter(pod, self.gpushare.renamed(pod.node, charges(pod.allocation, pod.kinds), pod.share), EntryState.CONFIRMED)
+        elif pod.share is not None:
+            self._enter(pod, self.gpushare.charges_of(pod.node, pod.share), EntryState.CONFIRMED)
         elif pod.problem:
             self.ledger.forget(pod.uid)  # not the binding that was promised: this one is told by closing its node
-            self._close(pod.node, pod.uid, Refusal.ALLOCATION_UNREADABLE, f"pod {pod.namespace}/{pod.name}: {pod.problem}")
+            self._closures.close(pod.node, pod.uid, Refusal.ALLOCATION_UNREADABLE, f"pod {pod.namespace}/{pod.name}: {pod.problem}")
         else:
             self._count_stranger(pod)
 
@@ -282,7 +330,7 @@ class Cluster:
         else:
             self.ledger.release(pod.uid)
             asked = f"{pod.gpus} {self._resource}" if pod.gpus else "GPUs"
-            self._close(pod.node, pod.uid, Refusal.UNKNOWN_HOLDER, f"pod {pod.namespace}/{pod.name} uses {asked} and carries no allocation")
+            self._closures.close(pod.node, pod.uid, Refusal.UNKNOWN_HOLDER, f"pod {pod.namespace}/{pod.name} uses {asked} and carries no allocation")
 
     def _enter(self, pod: BoundPod, charged: Charges, state: EntryState) -> None:
         self.ledger.enter(Entry(pod.uid, pod.namespace, pod.name, pod.node, charged.uuids, state, pod.annotation or "", charged.shares))
@@ -290,12 +338,16 @@ class Cluster:
         gpus = self._columns.gpus[row]
         missing = sorted(charged.uuids - gpus.bit_of.keys()) if gpus.uuids else []
         if missing:
-            self._close(pod.node, pod.uid, Refusal.GPU_MISSING, f"pod {pod.namespace}/{pod.name} holds {', '.join(missing)}")
+            self._closures.close(pod.node, pod.uid, Refusal.GPU_MISSING, f"pod {pod.namespace}/{pod.name} holds {', '.join(missing)}")
         else:
-            self._open(pod.node, pod.uid)
+            self._closures.open(pod.node, pod.uid)
 
     def _recount(self, node: str) -> None:
-        """Look at every pod of a node again after its GPUs changed."""
+        """Look at every pod of a node again after its GPUs changed; a promise keeps its GPU, whatever that is called now."""
+        for entry in self.ledger.on_node(node):
+            if entry.state is EntryState.PROMISED:
+                charged = self.gpushare.renamed(node, Charges(entry.uuids, entry.shares))
+                self.ledger.enter(replace(entry, uuids=charged.uuids, shares=charged.shares))
         for pod in tuple(self._bound.get(node, {}).values()):
             self._count_pod(pod)
         self._update_observed(node)
@@ -323,41 +375,11 @@ class Cluster:
             if seen is None:
                 continue  # closed when it came, where that matters
             age = (now - (seen if seen.tzinfo else seen.replace(tzinfo=UTC))).total_seconds()
-            is_closed = "agent" in self._closures.get(name, {})
+            is_closed = self._closures.has(name, "agent")
             if age > after_s and not is_closed and closing:
-                self._close(name, "agent", Refusal.STALE, f"last heard of at {seen}")
+                self._closures.close(name, "agent", Refusal.STALE, f"last heard of at {seen}")
             elif age <= after_s and is_closed:
-                self._open(name, "agent")
-
-    # --- open and closed --------------------------------------------------------------------------------------------
-
-    def _close(self, node: str, key: str, refusal: Refusal, detail: str) -> None:
-        self._closures.setdefault(node, {})[key] = _Closure(refusal, detail)
-        self._show_closure(node)
-
-    def _open(self, node: str, key: str) -> None:
-        self._closures.get(node, {}).pop(key, None)
-        self._show_closure(node)
-
-    def _show_closure(self, node: str) -> None:
-        row = self._columns.row(node)
-        shown = self._closure_of(node)
-        if (shown.refusal, shown.detail) == (Refusal(int(self._columns.closed[row])), self._columns.closed_by[row]):
-            return  # most events change nothing here, and a touched row costs every cached answer
-        self._columns.set_closed(row, shown.refusal, shown.detail)
-        self._columns.touch(row)
-        self._view = None
-
-    def _closure_of(self, node: str, without: AbstractSet[str] = frozenset()) -> _Closure:
-        """Return what closes a node, the first reason first and all details; FITS where nothing does."""
-        closures = sorted(
-            (closure for key, closure in self._closures.get(node, {}).items() if key not in without), key=lambda closure: closure.refusal
-        )
-        if closures:
-            return _Closure(closures[0].refusal, "; ".join(closure.detail for closure in closures))
-        if self._columns.class_index[self._columns.row(node)] == NO_CLASS:
-            return _Closure(Refusal.NO_TOPOLOGY, "")
-        return _Closure(Refusal.FITS, "")
+                self._closures.open(name, "agent")
 
     # --- tentative holds --------------------------------------------------------------------------------------------
 
@@ -396,7 +418,7 @@ class Cluster:
         free, left, closed = view.free.copy(), view.left.copy(), view.closed.copy()
         free[row] = int(view.usable[row]) & ~taken.bits
         left[row] = self._columns.left_of(row, taken)
-        closed[row] = self._closure_of(node, without=uids).refusal
+        closed[row] = self._closures.of(node, without=uids).refusal
         return replace(view, free=_frozen(free), left=_frozen(left), closed=_frozen(closed))
 
     def topology_of(self, node: str) -> GPUTopology | None:
@@ -405,8 +427,7 @@ class Cluster:
 
     def topology_names(self) -> set[str]:
         """Return the nodes with a GPUTopology, readable or not."""
-        unreadable = {node for node, closures in self._closures.items() if "topology" in closures}
-        return self._topologies.keys() | unreadable
+        return self._topologies.keys() | self._closures.nodes_with("topology")
 
     def pod_uids(self) -> set[str]:
         """Return the pods that hold something of a node, or are believed to: a list of all pods that lacks one of them means that it is gone.

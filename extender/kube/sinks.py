@@ -1,4 +1,4 @@
-"""Where the reflectors' objects go: pods, nodes and topologies into the cluster's state.
+"""Where the reflectors' objects go: pods, nodes, topologies and gpushare's ConfigMaps into the cluster's state.
 
 `serving` puts one of each between a `watch.Reflector` and the `Cluster`. A sink knows what a list may remove: everything that the state holds by now,
 also pods that were bound by this very process and that no watch has shown yet.
@@ -91,6 +91,33 @@ class NodeSink:
     def forget(self, key: str) -> None:
         """Take out a node that a list no longer has."""
         self._cluster.remove_node(key)
+
+
+class ConfigMapSink:
+    """ConfigMaps of the namespace in which gpushare's users name their unhealthy GPUs, by name; nothing is kept of any other."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def key(self, raw: JsonObject) -> str:
+        """Return the name."""
+        return str((raw.get("metadata") or {}).get("name", ""))
+
+    def apply(self, raw: JsonObject) -> None:
+        """Take in a ConfigMap as it is now."""
+        self._cluster.apply_config_map(raw)
+
+    def remove(self, raw: JsonObject) -> None:
+        """Take out a ConfigMap that is gone."""
+        self.forget(self.key(raw))
+
+    def known(self) -> set[str]:
+        """Return the names that the state has."""
+        return self._cluster.gpushare.config_maps()
+
+    def forget(self, key: str) -> None:
+        """Take out a ConfigMap that a list no longer has."""
+        self._cluster.remove_config_map(key)
 
 
 class TopologySink:

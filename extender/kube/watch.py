@@ -18,6 +18,7 @@ import structlog
 
 from extender import log_keys
 from extender.kube.client import ApiRefusedError, KubeClient, NoAnswerError
+from topology.api.annotations import GPUSHARE_NAMESPACE
 
 _log = structlog.get_logger()
 JsonObject = dict[str, Any]
@@ -65,6 +66,7 @@ class Resource:
 
 PODS: Final = Resource("/api/v1/pods", "Pod")
 NODES: Final = Resource("/api/v1/nodes", "Node")
+UNHEALTHY: Final = Resource(f"/api/v1/namespaces/{GPUSHARE_NAMESPACE}/configmaps", "ConfigMap")  # a prefix of names cannot be selected
 TOPOLOGIES: Final = Resource("/apis/linkwise.dev/v1alpha1/gputopologies", "GPUTopology")
 
 

@@ -5,10 +5,22 @@ disagree on the same state. What a feasible node is worth to the pod is `extende
 """
 
 from extender.placement.fits import Fits
-from extender.placement.fragmentation import Fragmentation, fragmentation
+from extender.placement.fragmentation import Fragmentation, fragmentation, overall
 from extender.placement.placement import Placement
 from extender.placement.plan import Plan
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
 from extender.placement.shares import Preference, Rooms
 
-__all__ = ["IMPOSSIBLE", "Fits", "Fragmentation", "Placement", "Plan", "Preference", "Prospects", "RoomProspects", "Rooms", "fragmentation"]
+__all__ = [
+    "IMPOSSIBLE",
+    "Fits",
+    "Fragmentation",
+    "Placement",
+    "Plan",
+    "Preference",
+    "Prospects",
+    "RoomProspects",
+    "Rooms",
+    "fragmentation",
+    "overall",
+]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.cluster import Room, View
+from extender.cluster import NO_CLASS, Room, View
 from extender.demand import Shape
 from extender.placement.plan import Plan
 from extender.reasons import Refusal
@@ -47,9 +47,14 @@ def _model_mask(shape: Shape, kind: TopologyClass) -> int:
 def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of each of those rows, shape (len(rows),)."""
     code = view.closed[rows].astype(np.int8)
-    for number in np.unique(view.class_index[rows][code == Refusal.FITS]):
+    if shape.plugin_gpus:
+        served = np.fromiter((view.gpus[row].plugin_gpus for row in rows.tolist()), np.int64, len(rows))
+        code[(code == Refusal.FITS) & (served > shape.plugin_gpus)] = Refusal.GPUSHARE_CONTAINERS
+        code[(code == Refusal.FITS) & (served == 0)] = Refusal.NOT_GPUSHARE
+    classes = np.where(code == Refusal.FITS, view.class_index[rows], NO_CLASS)
+    for number in set(classes.tolist()) - {NO_CLASS}:
         kind = view.classes[number]
-        at = np.nonzero((view.class_index[rows] == number) & (code == Refusal.FITS))[0]
+        at = np.nonzero(classes == number)[0]
         code[at] = _refusals_of_class(shape, kind, view, rows[at], planner)
     return code
 

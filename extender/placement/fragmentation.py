@@ -12,6 +12,7 @@ import numpy as np
 from extender.cluster import View
 from extender.placement.placement import Placement
 from extender.reasons import Refusal
+from topology.topology_class import TopologyClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,38 @@ class Fragmentation:
     ratio: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """What is free on the open nodes of a class is worth ``now``, and would be worth in ``whole`` machines; ``everything``: all healthy GPUs in whole machines."""
+
+    kind: TopologyClass
+    now: float
+    whole: float
+    everything: float
+
+    @property
+    def ratio(self) -> float:
+        return 0.0 if self.whole <= 0 else max(0.0, 1.0 - self.now / self.whole)
+
+
 def fragmentation(view: View, placement: Placement) -> Iterator[Fragmentation]:
     """Yield the figure of every class that has nodes open to new pods.
 
     1 - (sum of the worth of what is free on each node) / (free GPUs x worth of a whole machine / its GPUs). Without free GPUs nothing is lost: 0.0. A few free
     GPUs may be worth more each than a whole machine's are on average (a bridged pair beside GPUs without bridges): that is no loss either, 0.0.
     """
+    for found in _worths(view, placement):
+        yield Fragmentation(found.kind.key, ", ".join(sorted({model for model in found.kind.models if model is not None})), round(found.ratio, 6))
+
+
+def overall(view: View, placement: Placement) -> float:
+    """Return what is lost on all open nodes together as a share of what their healthy GPUs are worth in whole machines, 0.0 to 1.0: comparable however full they are."""
+    found = list(_worths(view, placement))
+    everything = sum(one.everything for one in found)
+    return sum(one.ratio * one.whole for one in found) / everything if everything > 0 else 0.0
+
+
+def _worths(view: View, placement: Placement) -> Iterator[_Worth]:
     open_nodes = view.closed == Refusal.FITS
     for number, kind in enumerate(view.classes):
         rows = open_nodes & (view.class_index == number)
@@ -36,6 +63,6 @@ def fragmentation(view: View, placement: Placement) -> Iterator[Fragmentation]:
             continue
         worth = placement.weighed(kind).worth
         free = view.free[rows]
-        whole = float(np.bitwise_count(free).sum()) * float(worth[-1]) / kind.size
-        ratio = 0.0 if whole <= 0 else max(0.0, 1.0 - float(worth[free].sum()) / whole)
-        yield Fragmentation(kind.key, ", ".join(sorted({model for model in kind.models if model is not None})), round(ratio, 6))
+        each = float(worth[-1]) / kind.size
+        healthy = float(np.bitwise_count(view.usable[rows]).sum())
+        yield _Worth(kind, float(worth[free].sum()), float(np.bitwise_count(free).sum()) * each, healthy * each)

@@ -108,7 +108,7 @@ class Placement:
 
     def place(self, shape: Shape, view: View, row: int, room: Room | None = None) -> Plan | None:
         """Return the plan on one node now, None where the pod does not fit; in ``room``, where only part of what the node has may be used."""
-        if self.refusal(shape, view, row) is not Refusal.FITS:
+        if row < 0 or self.fits(shape, view).code[row] != Refusal.FITS:
             return None
         return self.plan(shape, view.classes[view.class_index[row]], view.room(row) if room is None else room)
 

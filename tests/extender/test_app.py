@@ -413,3 +413,42 @@ async def test_open_promises_are_asked_after_while_the_app_lives(monkeypatch: py
         for _ in range(20):
             await asyncio.sleep(0)
     assert len(rounds) > 2
+
+
+# --- where configurations point that were written for gpushare's extender ---------------------------------------------
+
+
+@pytest.fixture
+def gpushare_client() -> Iterator[Client]:
+    """An extender over one node of gpushare's plugin and a pod that asks for some of it."""
+    app, problems = from_snapshot(cluster().gpushare("node-7", gpus=2, units=23).with_pods(pod("p").units(10)).snapshot(), Settings())
+    assert problems == []
+    with Client(app) as made:
+        yield made
+
+
+def test_a_pod_goes_through_the_routes_of_gpushares_extender(gpushare_client: Client):
+    """Filter and bind are all that its configurations name; inspection shows the pod at once."""
+    call = {"Pod": pod("p").units(10).build(), "NodeNames": ["node-7"], "Nodes": None}
+    assert gpushare_client.post("/gpushare-scheduler/filter", json=call).json()["NodeNames"] == ["node-7"]
+    bind = {"PodName": "p", "PodNamespace": "default", "PodUID": pod("p").uid, "Node": "node-7"}
+    answer = gpushare_client.post("/gpushare-scheduler/bind", json=bind)
+    assert (answer.status_code, answer.json(), answer.headers["Connection"]) == (200, {"Error": ""}, "close")
+    everything, one = (gpushare_client.get(f"/gpushare-scheduler/inspect{node}").json() for node in ("", "/node-7"))
+    assert everything == one
+    assert [(device["id"], device["usedGPU"]) for device in one["nodes"][0]["devs"]] in ([(0, 10), (1, 0)], [(0, 0), (1, 10)])
+
+
+def test_inspection_and_version_are_answered_as_gpushares_extender_does(gpushare_client: Client):
+    """200 with a sentence in it, and plain text."""
+    unknown = gpushare_client.get("/gpushare-scheduler/inspect/nowhere")
+    assert (unknown.status_code, unknown.json()["nodes"]) == (200, [])
+    version = gpushare_client.get("/gpushare-scheduler/version")
+    assert version.text == gpushare_client.get("/version").json()["version"]
+    assert version.headers["Content-Type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("verb", ["prioritize", "preempt"])
+def test_verbs_that_gpushares_extender_does_not_have_are_not_there(gpushare_client: Client, verb: str):
+    """Whoever wants them takes our own configuration."""
+    assert gpushare_client.post(f"/gpushare-scheduler/{verb}", json={}).status_code == 404

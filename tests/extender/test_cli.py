@@ -88,7 +88,7 @@ def test_wrong_usage_is_status_2(linkwise: Run, arguments: list[str]):
 def test_every_command_explains_itself(linkwise: Run):
     status, out, _ = linkwise("--help")
     assert status == 0
-    for command in ("inspect", "links", "agent", "serve", "explain", "demo"):
+    for command in ("inspect", "links", "agent", "serve", "explain", "demo", "simulate"):
         assert command in out
         assert linkwise(command, "--help")[0] == 0
 

@@ -57,6 +57,7 @@ def test_what_a_pod_requests_beside_gpus_is_read_with_it():
         pytest.param("min-bandwidth", " 100\n", "floor", 100.0, id="blanks around a value, as YAML blocks leave them"),
         *(pytest.param("max-distance", code.name, "ceiling", code, id=f"max-distance {code.name}") for code in Distance),
         pytest.param("gpu-model", "*H100*", "model", "*H100*", id="gpu-model as a glob"),
+        pytest.param("gpu-model", "*H100*, *H200*", "model", "*H100*,*H200*", id="gpu-model as several globs"),
         pytest.param("gpu-model", "[z-a]*[[!]", "model", "[z-a]*[[!]", id="gpu-model with odd brackets"),
     ],
 )
@@ -92,7 +93,7 @@ ACCEPTED = {
     "numa": "single",
     "gpu-count": "a whole number of GPUs from 1 to 16",
     "gpu-cores": "percent of each GPU's compute, a whole number from 1 to 100",
-    "gpu-model": "a glob over the product name, for example *H100*",
+    "gpu-model": "globs over the product name with commas between them, for example *H100*",
     "policy": "pack, spread or gpuallocator",
 }
 
@@ -118,6 +119,7 @@ ACCEPTED = {
         pytest.param("numa", "0", id="a NUMA node by number"),
         pytest.param("numa", "Single", id="numa in capitals"),
         pytest.param("gpu-model", " ", id="blank model"),
+        pytest.param("gpu-model", "*H100*,", id="a comma with nothing after it"),
         pytest.param("gpu-model", "H" * 129, id="model longer than any name"),
         pytest.param("policy", "binpack", id="policy of another project"),
     ],
@@ -368,12 +370,77 @@ def test_requests_that_differ_from_limits_are_a_contradiction():
     assert sentence == "spec.containers[0] requests 1 nvidia.com/gpu but limits it to 2; accepted: the same number in both"
 
 
-@pytest.mark.parametrize("field", ["requests", "limits"])
-def test_shares_of_gpushare_are_refused_until_they_are_built(field: str):
-    sentence = refused(one_container(**{field: {keys.GPUSHARE_MEMORY: "8"}}))
-    assert sentence == (
-        "spec.containers[0] asks for aliyun.com/gpu-mem=8, which is not yet supported by this version; accepted: nvidia.com/gpu or linkwise.dev/gpu-memory"
-    )
+# --- gpushare -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mib_of_unit", "mib"), [(1024, 8 * 1024), (1, 8)])
+def test_units_of_gpushare_are_a_share_of_one_gpu(mib_of_unit: int, mib: int):
+    """Of so many MiB as a unit means in this cluster; nodes may have as many GPUs as they like."""
+    demand = read_demand(pod().units(8).build(), mib_of_unit=mib_of_unit)
+    assert demand.shape == Shape((Part(ContainerKind.APP, 1, mib),), careful=False, plugin_gpus=16)
+    assert (demand.units, demand.mib_of_unit) == (8, mib_of_unit)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kinds", "units"),
+    [
+        pytest.param(pod().units(3).units(4, "second"), [ContainerKind.APP] * 2, 7, id="two app containers"),
+        pytest.param(pod().units(3).init_units(5), [ContainerKind.INIT, ContainerKind.APP], 5, id="an init container beside"),
+        pytest.param(pod().init_units(5), [ContainerKind.INIT], 5, id="an init container alone"),
+    ],
+)
+def test_pods_that_the_plugin_cannot_find_by_their_total_need_a_node_with_one_gpu(asked: PodBuilder, kinds: list[ContainerKind], units: int):
+    """Kubelet asks it for one container at a time."""
+    demand = read_demand(asked.build())
+    assert [part.kind for part in demand.shape.parts] == kinds
+    assert (demand.shape.plugin_gpus, demand.units) == (1, units)
+
+
+def test_a_container_that_asks_nothing_of_the_plugin_is_in_nobodys_way():
+    """A helper beside the one that asks."""
+    assert read_demand(pod().units(3).plain().build()).shape.plugin_gpus == 16
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        pytest.param(
+            one_container(limits={keys.GPUSHARE_MEMORY: "8", GPU: "1"}),
+            "spec.containers[0] asks for nvidia.com/gpu=1 and aliyun.com/gpu-mem=8; accepted: one of them, as a GPU is a container's own or shared",
+            id="whole GPUs and units in one container",
+        ),
+        pytest.param(
+            pod().units(8, "a").gpus(1, "b").build(),
+            "container a asks for aliyun.com/gpu-mem, container b for nvidia.com/gpu; "
+            "accepted: one of them in a pod, for the device plugins that hand them out do not know of each other",
+            id="whole GPUs and units in one pod",
+        ),
+        pytest.param(
+            pod().shared(8, "a").units(8, "b").build(),
+            "container b asks for aliyun.com/gpu-mem, container a for linkwise.dev/gpu-memory; "
+            "accepted: one of them in a pod, for the device plugins that hand them out do not know of each other",
+            id="GiB and units in one pod",
+        ),
+        pytest.param(
+            one_container(limits={keys.GPUSHARE_MEMORY: "0"}),
+            "spec.containers[0] asks for aliyun.com/gpu-mem=0; accepted: a whole number of the node's units from 1 to 1048576, or nothing at all",
+            id="none",
+        ),
+        pytest.param(
+            one_container(limits={keys.GPUSHARE_MEMORY: "2Mi"}),
+            "spec.containers[0].resources.limits[aliyun.com/gpu-mem] is 2Mi; accepted: a whole number of the node's units from 1 to 1048576",
+            id="more than any GPU has",
+        ),
+        pytest.param(
+            pod().units(8).annotated(gpu_count="2").build(),
+            "annotation linkwise.dev/gpu-count=2 is set, but no container of the pod asks for linkwise.dev/gpu-memory, and it speaks of nothing else",
+            id="spread over GPUs",
+        ),
+    ],
+)
+def test_what_gpushare_cannot_do_is_refused_with_a_sentence(asked: dict[str, Any], sentence: str):
+    """Each names the resources, the value and the rule."""
+    assert refused(asked) == sentence
 
 
 # --- quantities -----------------------------------------------------------------------------------------------------

@@ -137,3 +137,52 @@ async def test_a_pod_that_is_none_of_our_business_or_not_understood_says_so(aske
     assert found is not None
     assert found["error"]
     assert found["nodes"] == []
+
+
+# --- as gpushare's extender answers it ------------------------------------------------------------------------------
+
+
+def gpushare_extender() -> Extender:
+    """Two nodes of gpushare's plugin, one with a pod of its own extender, and one that has nothing to do with it."""
+    return extender_on(BUILT.gpushare("b", gpus=2, units=23).gpushare("a", gpus=1).with_pods(pod("old").placed_by_gpushare("b", 1, 10, 23)))
+
+
+def test_inspection_tells_every_node_of_gpushares_plugin_in_its_units_and_form():
+    """What kubectl-inspect-gpushare and dashboards read."""
+    assert read_api.gpushare_nodes(gpushare_extender().cluster) == {
+        "nodes": [
+            {"name": "a", "totalGPU": 23, "usedGPU": 0, "devs": [{"id": 0, "totalGPU": 23, "usedGPU": 0, "pods": []}]},
+            {
+                "name": "b",
+                "totalGPU": 46,
+                "usedGPU": 10,
+                "devs": [
+                    {"id": 0, "totalGPU": 23, "usedGPU": 0, "pods": []},
+                    {"id": 1, "totalGPU": 23, "usedGPU": 10, "pods": [{"name": "old", "namespace": "default", "usedGPU": 10}]},
+                ],
+            },
+        ]
+    }
+
+
+async def test_inspection_counts_a_pod_from_the_moment_in_which_it_is_placed():
+    """Before the plugin has seen it."""
+    made = gpushare_extender()
+    await made.place(pod("new").units(7), "a")
+    (node_a,) = read_api.gpushare_node(made.cluster, "a")["nodes"]
+    assert (node_a["usedGPU"], node_a["devs"][0]["pods"]) == (7, [{"name": "new", "namespace": "default", "usedGPU": 7}])
+
+
+@pytest.mark.parametrize("name", ["pairs", "nowhere"])
+def test_inspection_of_another_node_is_a_sentence(name: str):
+    """Gpushare's own ends the process there."""
+    assert read_api.gpushare_node(gpushare_extender().cluster, name) == {
+        "nodes": [],
+        "error": f"node {name} is not served by gpushare's device plugin",
+    }
+
+
+def test_inspection_of_a_closed_node_tells_no_gpus_that_nobody_can_name():
+    """Its sum is the plugin's."""
+    made = extender_on(cluster().pcie("a").gpushare("a", gpus=4, units=10))
+    assert read_api.gpushare_node(made.cluster, "a") == {"nodes": [{"name": "a", "totalGPU": 40, "usedGPU": 0, "devs": []}]}

@@ -18,7 +18,7 @@ from extender import serving
 from extender.sample_machines import sample
 from extender.serving import Access, Address, lease_name, serve_cluster
 from extender.settings import Settings
-from tests.builders import PodBuilder, kube_node, pod
+from tests.builders import PodBuilder, gpushare_node, kube_node, pod, unhealthy_gpus
 from tests.local_api_server import PODS, TOPOLOGIES, Fault, LocalApiServer, pod_path, running, until
 from topology.api import Allocation
 
@@ -186,14 +186,35 @@ async def test_nobody_is_answered_before_the_state_is_synced(tmp_path: Path, ser
         assert (await replica.http.get("/readyz")).status_code == 200
 
 
-async def test_nobody_is_answered_before_the_nodes_are_listed(tmp_path: Path, server: LocalApiServer) -> None:
-    with server.failing("GET", "/api/v1/nodes") as rule:
+@pytest.mark.parametrize("listed", ["/api/v1/nodes", "/api/v1/namespaces/kube-system/configmaps"])
+async def test_nobody_is_answered_before_everything_is_listed(tmp_path: Path, server: LocalApiServer, listed: str) -> None:
+    with server.failing("GET", listed) as rule:
         async with started(tmp_path, server) as replica:
             await rule.hit.wait()
             assert not await replica.ready()
             assert await replica.refusal() == "the state is not synced with the API server yet"
             rule.times = 0
             await comes_true(replica.ready)
+
+
+async def test_the_gpus_of_gpushares_plugin_follow_nodes_and_config_maps(server: LocalApiServer, served: Served) -> None:
+    """A node that publishes no GPUTopology, and whose GPUs are named as unhealthy in kube-system."""
+
+    async def shows(healthy: int) -> None:
+        async def shown() -> bool:
+            found = (await served.http.get("/api/v1/nodes/shared")).json()
+            return found.get("healthy") == healthy
+
+        await comes_true(shown)
+
+    server.put("/api/v1/nodes/shared", gpushare_node("shared", 4))
+    await shows(4)
+    named = "/api/v1/namespaces/kube-system/configmaps/unhealthy-gpu-shared"
+    server.put("/api/v1/namespaces/kube-system/configmaps/other", {"metadata": {"namespace": "kube-system", "name": "other"}})
+    server.put(named, unhealthy_gpus("shared", "0,2"))
+    await shows(2)
+    server.delete(named)
+    await shows(4)
 
 
 async def test_what_is_left_beside_the_gpus_follows_nodes_and_pods(server: LocalApiServer, served: Served) -> None:

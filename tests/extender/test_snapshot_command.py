@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from extender.snapshot_command import MOST_NODES_IN_YAML, Format, encoded, snapshot_command, stripped
 from extender.snapshot_file import Snapshot, parse_snapshot
-from tests.builders import JsonObject, PodBuilder, allocation_of, cluster, pod
+from tests.builders import JsonObject, PodBuilder, allocation_of, cluster, pod, unhealthy_gpus
 from tests.states import state_of
 from topology.errors import InputError
 
@@ -120,14 +120,20 @@ def pods(draw: st.DrawFn, name: str) -> PodBuilder:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Snapshot:
-    topologies = [sample("dgx1v", node).to_object() for node in NODES]
+    topologies = [sample("dgx1v", node).to_object() for node in NODES[draw(st.integers(0, 1)) :]]  # node-a may be gpushare's alone
     if draw(st.booleans()):
         topologies[0]["status"]["holdersObserved"] = True
         topologies[0]["status"]["gpus"][0]["holders"] = [{"namespace": "default", "name": "pod-0"}]
     made = tuple(with_secrets(draw(pods(f"pod-{number}")).build()) for number in range(draw(st.integers(1, 5))))
     for raw in made:
         raw["spec"] |= draw(st.sampled_from([{}, {"overhead": {"cpu": "250m"}}, {"resources": {"requests": {"memory": "8Gi"}}}]))
-    return Snapshot(nodes=(node_object("node-a"),), topologies=tuple(topologies), pods=made)
+    config_map = with_config_secrets(unhealthy_gpus("node-a", draw(st.sampled_from(["0,2", "all"]))))
+    return Snapshot(nodes=(node_object("node-a"),), topologies=tuple(topologies), pods=made, config_maps=(config_map,))
+
+
+def with_config_secrets(raw: JsonObject) -> JsonObject:
+    """Return a ConfigMap with more in it than what is read."""
+    return {**raw, "metadata": {**raw["metadata"], "annotations": {"last-applied": SECRET}}, "data": {**raw["data"], "notes": SECRET}}
 
 
 ALLOCATABLE = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "158"}
@@ -260,3 +266,9 @@ async def test_a_cluster_before_its_installation_gives_a_snapshot_and_a_warning(
     assert said[0].endswith("(yaml). Nodes: 1, GPUTopologies: 0, pods: 1")
     assert said[1].startswith("warning: this cluster does not know GPUTopologies")
     assert [item["kind"] for item in yaml.safe_load((tmp_path / "cluster.yaml").read_text())["items"]] == ["Node", "Pod"]
+
+
+def test_what_is_kept_of_a_config_map_is_which_gpus_are_unhealthy() -> None:
+    """Whatever else stands in it is its author's."""
+    raw = unhealthy_gpus("node-a", "0,2")
+    assert stripped(Snapshot(config_maps=(with_config_secrets(raw),))).config_maps == (raw,)

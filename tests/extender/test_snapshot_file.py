@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from extender.cluster import Cluster
 from extender.protocol import Binding, BindVerdict
 from extender.snapshot_file import Snapshot, SnapshotCluster, parse_snapshot, read_snapshot
-from tests.builders import Clock, allocation_of, cluster, extender_on, pod
+from tests.builders import Clock, allocation_of, cluster, extender_on, gpushare_node, pod, unhealthy_gpus
 from tests.strategies import deep, json_objects, json_values, odd_pods
 from topology.errors import SnapshotError
 
 BUILT = cluster().dgx1v("a").mesh("b").with_pods(pod("one").gpus(2), pod("two").plain())
 TOPOLOGIES, PODS = list(BUILT.topologies), list(BUILT.pods)
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
+OTHER = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system", "name": "coredns"}, "data": {}}
 OBJECTS = [NODE, *TOPOLOGIES, *PODS]
 EXPECTED = Snapshot((NODE,), tuple(TOPOLOGIES), tuple(PODS))
 
@@ -40,6 +41,7 @@ def as_json(document: object) -> bytes:
     return json.dumps(document, indent=4).encode()
 
 
+UNHEALTHY = unhealthy_gpus("a", "0,2")
 TYPED = [listed("NodeList", without_kind([NODE])), listed("GPUTopologyList", TOPOLOGIES), listed("PodList", PODS)]
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -309,3 +311,21 @@ def test_a_bound_pod_with_an_unreadable_status_still_holds_its_gpus():
     state = Cluster("nvidia.com/gpu", Clock())
     SnapshotCluster(snapshot, state).feed()
     assert int(state.view().free[0]).bit_count() == 7
+
+
+# --- gpushare -------------------------------------------------------------------------------------------------------
+
+
+def test_config_maps_of_unhealthy_gpus_are_read_and_all_others_left_out():
+    """Whoever adds ConfigMaps to what kubectl prints has them counted."""
+    found = parse_snapshot(as_yaml(listed("ConfigMapList", without_kind([OTHER, UNHEALTHY]))), "file")
+    assert [raw["metadata"]["name"] for raw in found.config_maps] == ["unhealthy-gpu-a"]
+    assert parse_snapshot(as_json(found.to_list()), "file") == found
+
+
+def test_a_snapshot_of_nodes_of_gpushares_plugin_alone_takes_its_pods():
+    """No GPUTopology is needed for them."""
+    source, problems = fed(Snapshot(nodes=(gpushare_node("a", 4),), config_maps=(UNHEALTHY,)))
+    assert problems == []
+    view = source.cluster.view()
+    assert int(view.free[view.row_of["a"]]) == 0b1010

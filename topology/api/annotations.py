@@ -40,3 +40,15 @@ WRITTEN: Final = (ALLOCATION, TOPOLOGY_GENERATION, BOOT_ID)
 WHOLE_GPU: Final = "nvidia.com/gpu"  # the default; the name is a setting of the extender
 GPU_MEMORY: Final = PREFIX + "gpu-memory"
 GPUSHARE_MEMORY: Final = "aliyun.com/gpu-mem"
+GPUSHARE_COUNT: Final = "aliyun.com/gpu-count"
+
+# gpushare's own: what its device plugin reads and writes on pods, its label on a Node, and its ConfigMaps of unhealthy GPUs.
+GPUSHARE_IDX: Final = "ALIYUN_COM_GPU_MEM_IDX"
+GPUSHARE_POD: Final = "ALIYUN_COM_GPU_MEM_POD"
+GPUSHARE_DEV: Final = "ALIYUN_COM_GPU_MEM_DEV"
+GPUSHARE_ASSIGNED: Final = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+GPUSHARE_ASSUME_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+GPUSHARE_WRITTEN: Final = (GPUSHARE_IDX, GPUSHARE_POD, GPUSHARE_DEV, GPUSHARE_ASSIGNED, GPUSHARE_ASSUME_TIME)
+GPUSHARE_LABEL: Final = "gpushare"
+GPUSHARE_UNHEALTHY: Final = "unhealthy-gpu-"  # of the name of a ConfigMap in GPUSHARE_NAMESPACE, followed by the name of the node
+GPUSHARE_NAMESPACE: Final = "kube-system"

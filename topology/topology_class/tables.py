@@ -95,6 +95,7 @@ class TopologyClass:
         self.weights = SEED_WEIGHTS
         self._matrix = matrix
         self._numa = tuple(numa_of(row, gpu) for row, gpu in zip(matrix.gpus, gpus, strict=True))
+        self._model_masks: LRUCache[str, int] = LRUCache(maxsize=256)
         self._best_effort = BestEffort(pair_scores(links, numa_told=all(isinstance(node, int) for node in self._numa)))
         if bandwidth is None:
             self._go_by(set_rates(links, depth), depth, {})
@@ -112,6 +113,7 @@ class TopologyClass:
         self._forget_choices()
 
     def _forget_choices(self) -> None:
+        self._worth_now: NDArray[np.float64] | None = None  # read several times in every decision
         # Bounds, not tunings: 8 GPUs have 256 masks x 8 sizes; an entry of ``sets`` is 100 kB at most (8 of 16 GPUs).
         self._set_cache: LRUCache[Any, GpuSet | None] = LRUCache(maxsize=8192)
         self._sets_cache: LRUCache[Any, NDArray[np.int64]] = LRUCache(maxsize=256)
@@ -201,7 +203,9 @@ class TopologyClass:
     @property
     def worth(self) -> NDArray[np.float64]:
         """(2**n,) float64: worth of every mask as a remainder under the class's ``weights``, GPU x GB/s."""
-        return self.worth_of_remainders(self.weights)
+        if self._worth_now is None:
+            self._worth_now = self.worth_of_remainders(self.weights)
+        return self._worth_now
 
     def worth_of_remainders(self, weights: Mapping[int, float] = SEED_WEIGHTS) -> NDArray[np.float64]:
         """Return the worth of every mask as a remainder, shape (2**n,), GPU x GB/s; it grows with every GPU.
@@ -360,10 +364,11 @@ class TopologyClass:
 
     # --- masks
 
-    def model_mask(self, glob: str) -> int:
-        """Return the GPUs whose model matches a glob, whatever the case; a GPU of unknown model matches only ``*``."""
-        pattern = glob.strip().upper()
-        return sum(1 << i for i, model in enumerate(self.models) if pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern)))
+    @cachedmethod(lambda self: self._model_masks)
+    def model_mask(self, globs: str) -> int:
+        """Return the GPUs whose model matches a glob, or any of several with commas between them, whatever the case; a GPU of unknown model matches only ``*``."""
+        patterns = [glob.strip().upper() for glob in globs.split(",")]
+        return sum(1 << i for i, model in enumerate(self.models) if any(_matches(model, pattern) for pattern in patterns))
 
     def numa_masks(self) -> dict[int | str, int]:
         """Return the GPUs of each NUMA node; the key is text where a range was printed. GPUs of which nothing is told are in none."""
@@ -421,6 +426,11 @@ class TopologyClass:
     def _check(self, mask: int = 0, k: int = 0) -> None:
         if not 0 <= mask < 1 << self.size or k < 0:
             raise InternalError(f"asked a class of {self.size} GPUs for {k} of mask {mask:#b}")
+
+
+def _matches(model: str | None, pattern: str) -> bool:
+    """Tell whether a GPU's model matches a glob in capitals."""
+    return pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern))
 
 
 def _frozen(array: _Array) -> _Array:

@@ -1,4 +1,4 @@
-"""The six policies that the FGD paper compares, written anew from its formulas, a file each.
+"""The six policies that the FGD paper compares, written anew from its formulas, a file each, and Linkwise itself beside them.
 
     random_fit      any node that fits
     dotprod         least aligned: the more the node has left of what the pod asks, the lower
@@ -6,6 +6,7 @@
     packing         partly used GPUs before idle ones, used nodes before idle ones
     bestfit         the least left, CPU and GPU weighed equally
     fgd             fragmentation gradient descent
+    linkwise        Linkwise's own code, which is not of the paper
 
 `scored` holds what they share: a score a node, kept until that node changes. All scores are integers from 0 to 100, as kube-scheduler's are; the floor matters, as it
 makes ties. A policy that is not of the paper joins `POLICIES` with one line; it may be any `Placer`.
@@ -13,7 +14,7 @@ makes ties. A policy that is not of the paper joins `POLICIES` with one line; it
 
 from typing import Final
 
-from bench.openb.policies import bestfit, clustering, dotprod, fgd, packing, random_fit
+from bench.openb.policies import bestfit, clustering, dotprod, fgd, linkwise, packing, random_fit
 from bench.openb.replay import Policy
 
 POLICIES: Final[dict[str, Policy]] = {
@@ -23,6 +24,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "packing": packing.Packing,
     "bestfit": bestfit.BestFit,
     "fgd": fgd.FGD,
+    "linkwise": linkwise.LinkwisePolicy,
 }
 
 __all__ = ["POLICIES"]

@@ -38,6 +38,9 @@ class Scored(ABC):
         row = int(scores.argmax())
         return None if scores[row] == REFUSED else Placement(row, self.gpus(pod.demand, row))
 
+    def leave(self, pod: Pod) -> None:  # noqa: B027 - of interest to placers with a state of their own alone
+        """Do nothing: the cluster says which rows changed."""
+
     def scores(self, demand: Demand) -> NDArray[np.float64]:
         """Return the scores of all rows, brought up to date; `REFUSED` where the pod does not fit."""
         changed = self.cluster.changed

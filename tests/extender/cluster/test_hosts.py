@@ -41,11 +41,9 @@ def hosts(columns: Columns) -> Hosts:
 # --- Nodes ----------------------------------------------------------------------------------------------------------
 
 
-def test_of_a_node_cpu_memory_and_what_gpushare_says_are_read():
-    raw = kube_node(
-        "a", {"gpushare": "true", "zone": "x"}, cpu="63500m", memory="515Gi", **{"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "158"}
-    )
-    assert read_node(raw) == NodeFacts(63_500, 527_360, 2, 158, "true")
+def test_of_a_node_cpu_and_memory_are_read():
+    raw = kube_node("a", {"zone": "x"}, cpu="63500m", memory="515Gi", **{"nvidia.com/gpu": "2"})
+    assert read_node(raw) == NodeFacts(63_500, 527_360)
 
 
 @pytest.mark.parametrize(

@@ -125,3 +125,42 @@ def test_a_pod_is_known_by_its_uid(metadata: dict[str, Any], uid: str):
 def test_no_pod_at_all_crashes_the_reader(raw: dict[str, Any]):
     found = read_bound_pod(raw, GPU)
     assert found is None or (found.node == raw["spec"]["nodeName"] and isinstance(found.uid, str))
+
+
+# --- gpushare -------------------------------------------------------------------------------------------------------
+
+OLD = pod("old").placed_by_gpushare("a", index=2, units=10, gpu_units=23)
+
+
+@pytest.mark.parametrize(
+    ("builder", "assigned", "pending"),
+    [
+        pytest.param(OLD, True, False, id="running"),
+        pytest.param(pod("old").placed_by_gpushare("a", 2, 10, 23, assigned=False), False, True, id="bound, and the plugin has not seen it"),
+        pytest.param(OLD.terminating(), True, False, id="terminating"),
+    ],
+)
+def test_a_pod_that_gpushares_extender_placed_is_told_by_its_annotations(builder: PodBuilder, assigned: bool, pending: bool):
+    """They are all that tells."""
+    found = read_bound_pod(builder.build(), GPU)
+    assert found is not None
+    assert (found.allocation, found.annotation, found.problem, found.pending) == (None, None, "", pending)
+    assert found.share is not None
+    assert (found.share.index, found.share.mib, found.share.assigned) == (2, 10 * 1024, assigned)
+
+
+def test_an_allocation_of_ours_is_the_record_whatever_gpushares_annotations_say():
+    """A pod's owner may edit those, and nobody may edit ours."""
+    edited = pod("ours").units(10).carrying(idx="broken").bound_to("a", allocation_of("a", {"main": ["gpushare:a:0"]}))
+    found = read_bound_pod(edited.build(), GPU)
+    assert found is not None
+    assert (found.problem, found.share) == ("", None)
+    assert found.allocation is not None
+
+
+def test_annotations_of_gpushare_mean_nothing_on_a_pod_that_asks_nothing_of_its_plugin():
+    """A template was copied."""
+    found = read_bound_pod(pod().gpus(2).carrying(idx="0").bound_to("a", TWO).build(), GPU)
+    assert found is not None
+    assert (found.problem, found.share) == ("", None)
+    assert read_bound_pod(pod().plain().carrying(idx="0").bound_to("a").build(), GPU) is None

@@ -6,9 +6,9 @@ import pytest
 import structlog
 
 from extender.cluster import Cluster, Entry, EntryState
-from extender.kube.sinks import NodeSink, PodSink, TopologySink, is_parked
+from extender.kube.sinks import ConfigMapSink, NodeSink, PodSink, TopologySink, is_parked
 from extender.sample_machines import sample
-from tests.builders import Clock, allocation_of, changed, kube_node, pod
+from tests.builders import Clock, allocation_of, changed, gpushare_node, kube_node, pod, unhealthy_gpus
 
 JsonObject = dict[str, Any]
 NODE = "node-a"
@@ -206,3 +206,24 @@ def test_an_unreadable_topology_closes_its_node_and_is_complained_of_once_until_
     assert [entry["node"] for entry in logs] == [NODE] * 3
     sink.remove(broken)
     assert sink.known() == set()
+
+
+# --- ConfigMaps -----------------------------------------------------------------------------------------------------
+
+
+def test_config_maps_of_unhealthy_gpus_count_until_they_are_gone_and_no_others_are_kept() -> None:
+    """All of kube-system come, since a prefix of names cannot be selected."""
+    cluster = Cluster("nvidia.com/gpu", Clock())
+    cluster.apply_node(gpushare_node(NODE, 4))
+    sink = ConfigMapSink(cluster)
+    named = unhealthy_gpus(NODE, "0,2")
+    sink.apply({"metadata": {"namespace": "kube-system", "name": "coredns"}, "data": {"Corefile": "..."}})
+    sink.apply(named)
+    assert sink.known() == {sink.key(named)} == {f"unhealthy-gpu-{NODE}"}
+    assert free(cluster) == 2
+    sink.apply(unhealthy_gpus(NODE, "0"))
+    assert free(cluster) == 3
+    sink.remove(named)
+    assert free(cluster) == 4
+    assert sink.known() == set()
+    sink.remove({"metadata": {"namespace": "kube-system", "name": "coredns"}})

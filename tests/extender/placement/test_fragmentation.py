@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.placement import Fragmentation, Placement, fragmentation
+from extender.placement import Fragmentation, Placement, fragmentation, overall
 from tests.builders import ClusterBuilder, cluster, extender_on, pod
+from topology.topology_class import members
 
 
 def measured(built: ClusterBuilder, weights: dict[int, float] | None = None) -> dict[str, float]:
@@ -57,3 +58,15 @@ def test_equal_nodes_are_one_figure(weights: dict[int, float]):
     one = measured(with_held(cluster().dgx1v("a"), "a", 0, 1), weights)
     two = with_held(with_held(cluster().dgx1v("a", "b"), "a", 0, 1), "b", 0, 1)
     assert measured(two, weights) == one
+
+
+def test_the_figure_of_all_nodes_is_a_share_of_the_whole_cluster():
+    """One GPU of each bridged pair is held: the other half of the node has lost nearly all of its worth, and beside an idle twin that is half as much of the cluster."""
+    (kind,) = extender_on(cluster().bridges("a")).cluster.view().classes
+    firsts = [min(members(pair)) for pair in kind.islands]
+    halved, beside = (with_held(built, "a", *firsts) for built in (cluster().bridges("a"), cluster().bridges("a", "b")))
+    alone, with_twin = (overall(extender_on(built).cluster.view(), Placement({2: 1.0})) for built in (halved, beside))
+    assert 0.4 < alone <= 0.5
+    assert with_twin == pytest.approx(alone / 2)
+    assert overall(extender_on(cluster().bridges("a")).cluster.view(), Placement()) == 0.0
+    assert overall(extender_on(cluster()).cluster.view(), Placement()) == 0.0

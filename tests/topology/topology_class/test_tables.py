@@ -478,6 +478,11 @@ def test_models_are_matched_by_glob_whatever_the_case():
     ]
 
 
+def test_several_globs_match_what_any_of_them_matches():
+    kind = topology_class(matrix_of(*uniform(3, "SYS")), Inventory((Gpu(index=0, model="V100M16"), Gpu(index=1, model="V100M32"), Gpu(index=2))))
+    assert [kind.model_mask(globs) for globs in ("V100M16,V100M32", " v100m16 , T4", "T4,P100", "T4,*")] == [0b011, 0b001, 0, 0b111]
+
+
 def test_numa_masks_hold_the_gpus_of_each_node():
     assert class_of(DGX1V).numa_masks() == {0: 0x0F, 1: 0xF0}
     kind = topology_class(matrix_of(*uniform(5, "SYS"), numa=("0", "8", "0-1", "N/A", "0-1")))
