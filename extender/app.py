@@ -30,7 +30,7 @@ from extender.reasons import Refusal
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster
 from extender.verbs import Clocks, Verbs
-from extender.workload import read_weights
+from extender.workload import read_workload
 from topology.errors import ApiServerError, CallError, InputError
 
 _log = structlog.get_logger()
@@ -265,10 +265,10 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
     @app.put("/api/v1/workload")
     async def fix_workload(request: Request) -> Response:
         try:
-            weights = read_weights(await _json_of(request))
+            told = read_workload(await _json_of(request))
             if (answer := refused()) is not None:
                 return answer
-            verbs.fix_workload(weights)
+            verbs.fix_workload(told.weights, told.classes)
         except InputError as error:
             return _json(error_answer(str(error)), status=400)
         return now()
@@ -277,7 +277,7 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
     async def reset_workload() -> Response:
         if (answer := refused()) is not None:
             return answer
-        verbs.fix_workload(None)
+        verbs.reset_workload()
         return now()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from extender import explain
 from extender.cluster import UNKNOWN, Cluster, NodeGpus, View
+from extender.demand_class import as_objects
 from extender.protocol import Binder, JsonObject
 from extender.reasons import CLOSURE_SENTENCES, Refusal
 from extender.verbs import Verbs
@@ -71,6 +72,8 @@ def workload(verbs: Verbs) -> JsonObject:
         "fixed": state.fixed,
         "seen": {str(size): round(count, 3) for size, count in state.seen.items()},
         "version": state.version,
+        "classes": as_objects(state.target),
+        "classesFixed": state.target_fixed,
     }
 
 

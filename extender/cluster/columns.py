@@ -114,6 +114,7 @@ class Columns:
     memory_left: NDArray[np.int64] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, UNKNOWN, np.int64))  # (capacity,) MiB
     host_generation: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int64))  # (capacity,) never before row_generation
     _class_of_key: dict[str, int] = field(default_factory=dict)
+    node_writes: int = 0  # how often a node was added, opened, closed or got other GPUs: all else is what pods do
     _lists_shared: bool = False  # a view holds `gpus` and `closed_by`: copy before the next write
 
     def row(self, name: str) -> int:
@@ -131,6 +132,7 @@ class Columns:
         self.gpus.append(NO_GPUS)
         self.closed_by.append("")
         self.closed[row] = Refusal.NO_TOPOLOGY
+        self.node_writes += 1
         self.touch(row)
         return row
 
@@ -152,19 +154,23 @@ class Columns:
     def set_gpus(self, row: int, gpus: NodeGpus) -> None:
         """Replace the identities and sizes of a node's GPUs."""
         self._own_lists()
+        self.node_writes += 1
         self.gpus[row] = gpus
         self.offered[row] = gpus.offered_mib + (0,) * (MOST_GPUS - len(gpus.offered_mib))
 
     def left_of(self, row: int, taken: "Taken") -> tuple[int, ...]:
         """Return MiB that shares may still take of each GPU of a node where that much is taken; 0 of one that is held whole or not usable."""
         usable = int(self.usable[row]) & ~taken.whole
-        return tuple(
-            max(0, offered - taken.shares.get(bit, 0)) if usable >> bit & 1 else 0 for bit, offered in enumerate(self.gpus[row].offered_mib)
-        ) + (0,) * (MOST_GPUS - len(self.gpus[row].offered_mib))
+        left = [0] * MOST_GPUS
+        for bit, offered in enumerate(self.gpus[row].offered_mib):
+            if usable >> bit & 1:
+                left[bit] = max(0, offered - taken.shares.get(bit, 0))
+        return tuple(left)
 
     def set_closed(self, row: int, refusal: Refusal, detail: str) -> None:
         """Close a node with a reason and what is behind it, or open it (FITS)."""
         self._own_lists()
+        self.node_writes += 1
         self.closed[row] = refusal
         self.closed_by[row] = detail
 

@@ -301,11 +301,15 @@ def test_nodes_and_one_node(client: Client):
 
 def test_the_workload_is_told_fixed_and_reset():
     with Client(app_of()) as client:
-        seed = {"weights": {"1": 0.1, "2": 0.4, "4": 0.3, "8": 0.2}, "fixed": False, "seen": {}, "version": 0}
-        assert client.get("/api/v1/workload").json() == seed
+        seed = client.get("/api/v1/workload").json()
+        classes = {"classes": seed["classes"], "classesFixed": False}
+        assert seed == {"weights": {"1": 0.1, "2": 0.4, "4": 0.3, "8": 0.2}, "fixed": False, "seen": {}, "version": 0} | classes
         fixed = client.put("/api/v1/workload", content=b'{"weights": {"8": 3, "1": 1}}').json()
-        assert fixed == {"weights": {"1": 0.25, "8": 0.75}, "fixed": True, "seen": {}, "version": 1}
+        assert fixed == {"weights": {"1": 0.25, "8": 0.75}, "fixed": True, "seen": {}, "version": 1} | classes
         assert client.get("/api/v1/workload").json() == fixed
+        told = client.put("/api/v1/workload", content=b'{"classes": [{"gpus": 1, "memoryMiB": 10240, "cpuMilli": 4000, "popularity": 2}]}').json()
+        assert told["classes"] == [{"gpus": 1, "cpuMilli": 4000, "memoryMiB": 10240, "model": None, "popularity": 1.0}]
+        assert (told["classesFixed"], told["weights"]) == (True, {"1": 0.25, "8": 0.75})
         assert client.delete("/api/v1/workload").json() == seed | {"version": 2}
 
 
@@ -324,6 +328,11 @@ def test_only_the_replica_that_decides_takes_weights_by_hand():
     [
         pytest.param(b"{", "the body is no JSON: ", id="no JSON"),
         pytest.param(b"[]", 'the body has no "weights"; accepted: ', id="another JSON"),
+        pytest.param(
+            b'{"classes": [{"gpus": 99, "popularity": 1}]}',
+            "classes has \"{'gpus': 99, 'popularity': 1}\"; accepted: a list of 1 to 200 ",
+            id="classes",
+        ),
         pytest.param(b'{"weights": {"2": -1}}', "weights are {2: -1.0}; accepted: ", id="a share below nothing"),
         pytest.param(b" " * 100_000, "the body is larger than 65536 bytes", id="too large"),
     ],
