@@ -33,7 +33,8 @@ def node(cluster: Cluster, name: str) -> JsonObject | None:
     if topology is None:
         return answer
     kind = view.classes[view.class_index[row]]
-    holders = {uuid: entry.pod for entry in cluster.ledger.on_node(name) for uuid in entry.uuids}
+    entries = cluster.ledger.on_node(name)
+    holders = {uuid: entry.pod for entry in entries for uuid in entry.uuids - entry.shares.keys()}
     answer["gpus"] = [
         {
             "index": gpu.index,
@@ -42,6 +43,9 @@ def node(cluster: Cluster, name: str) -> JsonObject | None:
             "memoryMiB": gpu.memory_mib,
             "healthy": bool(int(view.usable[row]) >> bit & 1),
             "heldBy": holders.get(gpu.uuid),
+            "offeredMiB": int(view.offered[row, bit]),
+            "leftMiB": int(view.left[row, bit]),
+            "shares": [{"pod": entry.pod, "memoryMiB": entry.shares[gpu.uuid]} for entry in entries if gpu.uuid in entry.shares],
         }
         for bit, gpu in enumerate(topology.spec.gpus)
     ]
