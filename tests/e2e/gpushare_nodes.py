@@ -48,7 +48,8 @@ def plugin_account(plane: ControlPlane) -> ApiServer:
 class GpushareNode:
     """One node with its kubelet and its plugin.
 
-    Kubelet admits what it sees in any order, and a container starts some time after that: never before all pods that were bound by then are admitted.
+    Kubelet admits what it sees in any order, and a container starts some time after that: not before all pods are admitted that were bound when its own pod was.
+    Kubelet needs milliseconds for the one, and a second for the other.
     """
 
     def __init__(self, cluster: LiveCluster, account: ApiServer, name: str, gpus: int, chance: random.Random) -> None:
@@ -62,17 +63,17 @@ class GpushareNode:
         amounts = {"aliyun.com/gpu-count": str(gpus), "aliyun.com/gpu-mem": str(gpus * UNITS)}
         cluster.make_node(name, 0, {"gpushare": "true"}, amounts)
 
-    def take_in(self) -> int:
-        """Admit the pods that are bound by now, then start some of those that are admitted; returns how many are still to start."""
+    def take_in(self) -> None:
+        """Admit the pods that are bound by now, then start some of those that were admitted in earlier turns."""
         batch = self.plugin.to_admit()
         self._chance.shuffle(batch)
         for pod in batch:
             self.plugin.admit(pod)
-        self._to_start += (pod for pod in batch if self.seen(pod) != NO_GPU)
+        # Whoever was bound when these were admitted is admitted by now: it was in their turn or in this one.
         for pod in [pod for pod in self._to_start if self._chance.random() < 0.7]:
             start(self._api, pod)
             self._to_start.remove(pod)
-        return len(self._to_start)
+        self._to_start += (pod for pod in batch if self.seen(pod) != NO_GPU)
 
     def seen(self, pod: JsonObject) -> str:
         """Return the index that the pod's container sees."""
