@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import httpx
 import numpy as np
@@ -92,7 +92,7 @@ def run(data: Path, trace_name: str, seed: int, progress: Progress) -> Result:
 
 def _over_http(around: Surroundings, arrivals: Sequence[Pod], progress: Progress) -> Curves:
     bar = progress.add_task(f"seed {around.seed}", total=len(arrivals))
-    with serving(around, arrivals) as (client, bindings):
+    with serving(around, arrivals) as (client, path), path.open(encoding="utf-8") as bindings:
         client.put("/api/v1/workload", content=orjson.dumps(workload_of(around.target))).raise_for_status()
         curves = replay.run(around, OverHttp(around, client, bindings), progress.track(arrivals, task_id=bar))
     progress.remove_task(bar)
@@ -128,10 +128,10 @@ def raw_of(pod: Pod) -> dict[str, Any]:
 class OverHttp:
     """kube-scheduler's part as a placer."""
 
-    def __init__(self, around: Surroundings, client: httpx.Client, bindings: Path) -> None:
+    def __init__(self, around: Surroundings, client: httpx.Client, bindings: TextIO) -> None:
         self._cluster = around.cluster
         self._client = client
-        self._bindings = bindings.open(encoding="utf-8")
+        self._bindings = bindings
         self._draws = random.Random(f"http {around.seed}")
 
     def place(self, pod: Pod) -> Placement | None:

@@ -30,12 +30,13 @@ from extender.reasons import Refusal
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster
 from extender.verbs import Clocks, Verbs
-from extender.workload import read_weights
+from extender.workload import read_workload
 from topology.errors import ApiServerError, CallError, InputError
 
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
 _SMALL_BODY: Final = 64 * 1024
+_BYTES_PER_MIB: Final = 1024 * 1024
 _GPUSHARE_PREFIX: Final = "/gpushare-scheduler"  # where configurations point that were written for gpushare's extender
 _GPUSHARE_VERBS: Final = ("filter", "bind")
 
@@ -265,10 +266,10 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
     @app.put("/api/v1/workload")
     async def fix_workload(request: Request) -> Response:
         try:
-            weights = read_weights(await _json_of(request))
+            told = read_workload(await _json_of(request))
             if (answer := refused()) is not None:
                 return answer
-            verbs.fix_workload(weights)
+            verbs.fix_workload(told.weights, told.classes)
         except InputError as error:
             return _json(error_answer(str(error)), status=400)
         return now()
@@ -277,7 +278,7 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
     async def reset_workload() -> Response:
         if (answer := refused()) is not None:
             return answer
-        verbs.fix_workload(None)
+        verbs.reset_workload()
         return now()
 
 
@@ -307,6 +308,8 @@ def _count(cluster: Cluster, metrics: Metrics) -> None:
     free = sum(int(mask).bit_count() for mask in view.free)
     metrics.gpus.labels("free").set(free)
     metrics.gpus.labels("held").set(healthy - free)
+    metrics.memory_offered.set(int(view.offered_now().sum()) * _BYTES_PER_MIB)
+    metrics.memory_left.set(int(view.left.sum()) * _BYTES_PER_MIB)
     closed = view.closed.tolist()
     for refusal in Refusal:
         if refusal is Refusal.FITS or refusal.is_closure:
@@ -327,7 +330,7 @@ def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | 
 
 def embedded(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, SnapshotCluster, list[str]]:
     """Return what `from_snapshot` does and the stored objects behind it, for a caller that plays the rest of the cluster: touch them on the app's loop only."""
-    cluster = Cluster(settings.whole_gpu_resource, time.monotonic)
+    cluster = Cluster(settings.whole_gpu_resource, time.monotonic, reserve_mib=settings.gpu_reserve_mib)
     source = SnapshotCluster(snapshot, cluster, bindings_file)
     problems = source.feed()
     metrics = Metrics()

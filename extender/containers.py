@@ -9,6 +9,7 @@ import reprlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from topology.api import annotations as keys
@@ -116,7 +117,8 @@ def _asked(container: Mapping[str, Any], where: str, resource: str) -> tuple[int
         amounts[field] = resources.get(field) or {}
         if not isinstance(amounts[field], Mapping):
             raise DemandError(f"{where}.resources.{field} is a {type(amounts[field]).__name__}; accepted: an object")
-    asked = {name: _amount(amounts, where, name, most) for name, most in _most_asked(resource).items()}
+    spoken_of = amounts["requests"].keys() | amounts["limits"].keys()
+    asked = {name: _amount(amounts, where, name, most) if name in spoken_of else None for name, most in _most_asked(resource).items()}
     for name in (keys.GPU_MEMORY, keys.GPUSHARE_MEMORY):
         if asked[name] == 0:
             raise DemandError(f"{where} asks for {name}=0; accepted: {_accepted(_most_asked(resource)[name])}, or nothing at all")
@@ -127,7 +129,8 @@ def _asked(container: Mapping[str, Any], where: str, resource: str) -> tuple[int
     return whole, gib, units
 
 
-def _most_asked(resource: str) -> dict[str, int]:
+@lru_cache(16)
+def _most_asked(resource: str) -> Mapping[str, int]:
     return {resource: MOST_GPUS_ASKED, keys.GPU_MEMORY: MOST_GIB_ASKED, keys.GPUSHARE_MEMORY: MOST_UNITS_ASKED}
 
 
@@ -153,10 +156,9 @@ _MULTIPLES: Final = {"k": 1000, "M": 10**6, "Ki": 1024, "Mi": 1024**2}
 
 
 def _count(value: object, where: str, most: int) -> int:
-    accepted = _accepted(most)
     match = _QUANTITY.fullmatch(str(value).strip()) if isinstance(value, str | int) and not isinstance(value, bool) else None
     if match is None:
-        raise DemandError(f"{where} is {short(value)}; accepted: {accepted}")
+        raise DemandError(f"{where} is {short(value)}; accepted: {_accepted(most)}")
     number, suffix = int(match.group(1)), match.group(2) or ""
     if suffix == "m":
         number, rest = divmod(number, 1000)
@@ -164,7 +166,7 @@ def _count(value: object, where: str, most: int) -> int:
     elif suffix:
         number *= _MULTIPLES.get(suffix) or 10 ** int(suffix.lstrip("eE+"))
     if number > most:
-        raise DemandError(f"{where} is {short(value)}; accepted: {accepted}")
+        raise DemandError(f"{where} is {short(value)}; accepted: {_accepted(most)}")
     return number
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
+from functools import lru_cache
 from typing import Any, Final
 
 from extender.containers import ContainerKind, GpuContainer, effective, gpu_containers, short
@@ -175,7 +176,7 @@ def read_demand(
         if key in wishes and max(part.gpus for part in parts) < 2:
             raise DemandError(f"{_shown(pod, key)}, but no container of the pod gets 2 or more GPUs, so there is no link to hold to it")
     policy = wishes.get(keys.POLICY, policy)
-    shape = Shape(
+    shape = _shared_shape(
         parts=parts,
         careful=wishes.get(keys.TOPOLOGY, "best") == "best" and max(part.gpus for part in parts) > 1,
         floor=wishes.get(keys.MIN_BANDWIDTH, 0.0),
@@ -188,6 +189,12 @@ def read_demand(
     )
     names = tuple(container.name for container in containers)
     return Demand(shape, names, policy, read_requests(pod), wishes.get(keys.GPU_CORES), mib_of_unit if plugin_gpus else 0)
+
+
+@lru_cache(4096)
+def _shared_shape(**told: Any) -> Shape:
+    """Return one object for equal shapes: pods come from few templates, and what is remembered of a shape is found at once."""
+    return Shape(**told)
 
 
 def _plugin_gpus(containers: Sequence[GpuContainer], resource: str) -> int:

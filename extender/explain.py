@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from extender.cluster import Room, View
 from extender.demand import Demand
-from extender.placement import Placement, Plan
+from extender.placement import Outlook, Placement, Plan
 from extender.protocol import JsonObject
 from extender.reasons import Refusal, full_sentence, gb_per_s, gib, link_words, set_word
 from extender.scoring import Scores
@@ -48,6 +48,7 @@ class Decision:
     policy: Policy | None = None
     view: View | None = None
     weights: Mapping[int, float] | None = None  # as remainders were weighed then
+    outlook: Outlook | None = None  # as the pods to come were judged then
     names: Sequence[str] = ()
     rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     codes: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
@@ -85,8 +86,10 @@ class Decisions:
 
 def to_object(decision: Decision, placement: Placement) -> JsonObject:
     """Return the decision as the API tells it: every node with its reason or its score, the set chosen, the runner-up."""
-    if decision.weights != placement.weights:
-        placement = Placement(decision.weights)  # demands are weighed otherwise by now, and other sets would be told than were chosen
+    if decision.weights != placement.weights or decision.outlook not in (None, placement.outlook):
+        placement = Placement(
+            decision.weights, decision.outlook
+        )  # demands are weighed otherwise by now, and other sets would be told than were chosen
     nodes = _nodes(decision, placement)
     feasible = [node for node in nodes if node["fits"]]
     answer: JsonObject = {
@@ -176,7 +179,7 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     rest = free & ~found.union
     if demand.shape.is_shared:
         node["memory"] = _memory(demand, found, view, row, room)
-    islands, cores = divmod(int(kind.islands_broken(free, found.union)), ISLAND)
+    islands, cores = divmod(int(kind.islands_broken(free, found.union & free)), ISLAND)
     return node | {
         "gpus": _indices(view, row, found.union),
         "bandwidthGBps": round(found.bandwidth, 3) if demand.shape.largest > 1 else None,

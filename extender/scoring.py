@@ -1,20 +1,21 @@
 """Set and remainder to a score of 0 to 10: which of the feasible nodes is best for the pod and for the pods after it.
 
-Called by `verbs.prioritize`. Order: bandwidth (for pods that care) or whole NVLink islands broken (for the others), then what the remainder loses, then the policy (the fullest node, or the emptiest), then the name.
+Called by `verbs.prioritize`. Order: bandwidth (for pods that care) or whole NVLink islands broken (for the others), then the cost for the pods to come, then what the remainder loses in worth, then the
+policy (the fullest node, or the emptiest), then the name.
 Exactly one node gets 10, because kube-scheduler breaks ties at random and random ties undo a good policy; the others fall by their loss against it.
-Loss is counted in bandwidth for pods that care, in worth of the remainder for the others, and at least `ISLAND` for breaking an island. One ladder, one place.
+Loss is counted in bandwidth for pods that care, in cost for the others, and at least `ISLAND` for breaking an island. One ladder, one place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster import Room, View
-from extender.demand import Shape
-from extender.placement import IMPOSSIBLE, Placement, Prospects, RoomProspects, Rooms
+from extender.demand import Demand, Shape
+from extender.placement import Candidates, Placement
 from extender.settings import Policy
 
 TOP: Final = 10
@@ -43,102 +44,89 @@ class Scores:
         return self.beside.get(row) or view.room(row)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidates:
-    """What decides, one entry a candidate: GB/s, worth that the node loses, islands that are broken, GPUs (of shares: MiB) left."""
-
-    bandwidth: NDArray[np.float64]
-    worth_lost: NDArray[np.float64]
-    broken: NDArray[np.float64]
-    left: NDArray[np.float64]
-
-    @property
-    def possible(self) -> NDArray[np.bool_]:
-        return self.bandwidth > IMPOSSIBLE
-
-
-def score(shape: Shape, policy: Policy, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room], placement: Placement) -> Scores:
+def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room], placement: Placement) -> Scores:
     """Score the feasible nodes of ``rows``; ``beside`` maps a row to what it has to give once other scored pods have what they will most likely take."""
-    candidates = _look(shape, view, rows, beside, placement)
+    candidates = placement.candidates(demand, view, rows, beside)
     if beside and not candidates.possible.any():
         beside = {}
-        candidates = _look(shape, view, rows, beside, placement)
-    order = _order(shape, policy, candidates, lambda position: view.names[rows[position]])
+        candidates = placement.candidates(demand, view, rows, beside)
+    possible = np.nonzero(candidates.possible)[0]
+    order = _order(_keys(demand, candidates, placement.name_ranks(view)[rows], possible), possible)
     if not order:
         return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), beside, None, None)
-    loss = _loss(shape, candidates, order[0])
+    loss = _loss(demand.shape, candidates, order[0])
     scores = _ladder(loss)
     scores[~candidates.possible] = 0
     scores[order[0]] = TOP
     return Scores(scores, loss, beside, order[0], order[1] if len(order) > 1 else None)
 
 
-def _look(shape: Shape, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room], placement: Placement) -> _Candidates:
-    """Look the candidates up, class by class."""
-    rooms = _rooms(view, rows, beside)
-    candidates = _Candidates(*(np.empty(len(rows)) for _ in range(4)))
-    classes = view.class_index[rows]
-    for number in np.unique(classes).tolist():
-        at = np.nonzero(classes == number)[0]
-        found: Prospects | RoomProspects
-        if shape.is_shared:
-            found, where = placement.room_prospects(shape, view.classes[number], rooms.take(at)), np.arange(len(at))
-        else:
-            found, where = placement.prospects(shape, view.classes[number], rooms.idle[at]), rooms.idle[at]
-        candidates.bandwidth[at] = found.bandwidth[where]
-        candidates.worth_lost[at] = found.worth_lost[where]
-        candidates.broken[at] = found.broken[where]
-        candidates.left[at] = found.left[where]
-    return candidates
+def top_of(demand: Demand, view: View, rows: NDArray[np.int64], placement: Placement) -> int | None:
+    """Return the row of the node that `score` would give `TOP`, None where there is none: for who wants to know nothing else (`simulate`)."""
+    candidates = placement.all_candidates(demand, view)
+    possible = rows[candidates.possible[rows]]
+    return next(iter(_order(_keys(demand, candidates, placement.name_ranks(view), possible), possible, most=1)), None)
 
 
-def _rooms(view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Rooms:
-    """Return what those nodes have to give."""
-    rooms = Rooms(view.free[rows].astype(np.int64), view.left[rows], view.offered[rows])
-    if beside:
-        for position in np.nonzero(np.isin(rows, list(beside)))[0].tolist():
-            room = beside[int(rows[position])]
-            rooms.idle[position], rooms.left[position] = room.idle, room.left
-    return rooms
+def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> NDArray[np.int8]:
+    """Score nodes for a pod without GPUs, by what its CPU costs the GPU pods to come, shape (n,); 0 for all where that makes no difference.
+
+    Asked only where kube-scheduler sends us every pod. Rows that are not known, or have no GPUs, cost nothing.
+    """
+    if not view.rows or not len(rows):
+        return np.zeros(len(rows), np.int8)
+    cost = np.zeros(len(rows))
+    known = np.nonzero((rows >= 0) & (view.class_index[rows] >= 0))[0]
+    cost[known] = placement.cost_without_gpus(cpu_milli, view, rows[known])
+    if cost.min() == cost.max():
+        return np.zeros(len(rows), np.int8)
+    ranks = np.where(rows >= 0, placement.name_ranks(view)[rows], len(view.names))
+    (top, *_) = _order([cost, ranks], np.arange(len(rows)))
+    scores = _ladder(np.clip((cost - cost[top]) / np.abs(cost).max(), 0.0, 1.0))
+    scores[top] = TOP
+    return scores
 
 
-def _order(shape: Shape, policy: Policy, candidates: _Candidates, name_of: Callable[[int], str]) -> list[int]:
-    """Return the best candidate and the runner-up, as positions."""
-    keys = _keys(shape, policy, candidates)
+def _order(keys: Sequence[NDArray[Any]], remaining: NDArray[np.int64], most: int = 2) -> list[int]:
+    """Return the best candidate and the runner-up of the positions given; of the last key no two values are equal."""
     order: list[int] = []
-    remaining = candidates.possible.copy()
-    while remaining.any() and len(order) < 2:
+    while len(remaining) and len(order) < most:
         equals = remaining
         for key in keys:
-            equals = equals & (key == key[equals].min())
-        best = min((int(position) for position in np.nonzero(equals)[0]), key=name_of)
-        order.append(best)
-        remaining[best] = False
+            own = key[equals]
+            equals = equals[own == own.min()]
+            if len(equals) == 1:
+                break
+        order.append(int(equals[0]))
+        remaining = remaining[remaining != equals[0]]
     return order
 
 
-def _keys(shape: Shape, policy: Policy, candidates: _Candidates) -> list[NDArray[np.float64]]:
-    """Return what is compared, the weightiest first; less is better."""
-    # Equal hardware must compare equal, whatever the order in which its worth was added up.
-    worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
-    left: NDArray[np.float64] = candidates.left * (-1.0 if policy is Policy.SPREAD else 1.0)
-    if not shape.careful:
-        return [candidates.broken, worth_lost, left]
-    most = candidates.bandwidth.max(initial=0.0)
+def _keys(demand: Demand, candidates: Candidates, name_ranks: NDArray[np.int64], possible: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Return what is compared, the weightiest first, names last; less is better. Bandwidth is compared with the best of the ``possible`` positions."""
+    left = -candidates.left if demand.policy is Policy.SPREAD else candidates.left
+    if not demand.shape.careful:
+        # The node with the fewest GPUs left is not the one with the least CPU left: for a pod that takes CPU too, the same order every time packs better (decision 16).
+        by_gpus = demand.policy is Policy.SPREAD or not demand.requests.cpu_milli
+        return [candidates.broken, candidates.cost, candidates.worth_lost, *([left] if by_gpus else []), name_ranks]
+    most = candidates.bandwidth[possible].max(initial=0.0)
     slower = np.where(candidates.bandwidth >= most * EQUAL, 0.0, most - candidates.bandwidth)
-    return [slower, worth_lost, left]
+    return [slower, candidates.cost, candidates.worth_lost, left, name_ranks]
 
 
-def _loss(shape: Shape, candidates: _Candidates, top: int) -> NDArray[np.float64]:
+def _loss(shape: Shape, candidates: Candidates, top: int) -> NDArray[np.float64]:
     """Return the loss of each candidate against the top, 0..1."""
     if shape.careful:
         best = candidates.bandwidth[top]
         loss = 1.0 - candidates.bandwidth / best if best > 0 else np.zeros(len(candidates.bandwidth))
     else:
-        lost = np.where(np.isfinite(candidates.worth_lost), candidates.worth_lost, 0.0)
-        most = float(lost.max())
-        loss = (lost - lost[top]) / most if most > 0 else np.zeros(len(lost))
-        loss = np.where(candidates.broken > candidates.broken[top], np.maximum(loss, ISLAND), loss)
+        cost = np.where(candidates.possible, candidates.cost, candidates.cost[top])
+        most = float(np.abs(cost).max())
+        loss = (cost - cost[top]) / most if most > 0 else np.zeros(len(cost))
+        # Whoever breaks more is no better than the worst that does not, as in the order.
+        breaks_more = candidates.broken > candidates.broken[top]
+        others = float(loss[candidates.possible & ~breaks_more].max())
+        loss = np.where(breaks_more, np.maximum(loss, max(ISLAND, others)), loss)
     clipped: NDArray[np.float64] = np.clip(loss, 0.0, 1.0)
     return clipped
 

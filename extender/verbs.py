@@ -22,14 +22,16 @@ from extender import protocol
 from extender.binding import Bindings, BindOutcome
 from extender.cluster import Cluster, View
 from extender.demand import Demand, read_demand
+from extender.demand_class import Target, checked
 from extender.explain import Bound, Decision, Decisions, bound_of, bound_text
 from extender.metrics import Metrics
 from extender.notices import Notice, NoticeReason, Recorder, Silence
-from extender.placement import Placement
+from extender.placement import Outlook, Placement
 from extender.preemption import allowed
 from extender.protocol import Binder, BindVerdict, NodesCall
 from extender.reasons import Refusal, for_event, wire_sentence
-from extender.scoring import Scores, score
+from extender.requests import read_requests
+from extender.scoring import Scores, score, score_without_gpus
 from extender.settings import Settings
 from extender.waiting import WaitingPods
 from extender.workload import Weights, Workload
@@ -64,7 +66,7 @@ class Verbs:
     ) -> None:
         self.cluster = cluster
         self.workload = Workload(settings.workload_half_life_s, clocks.monotonic)
-        self.placement = Placement(self.workload.weights)
+        self.placement = Placement(self.workload.weights, Outlook(self.workload.target))
         self.decisions = Decisions(settings.decisions_kept)
         self.bindings = Bindings(cluster, self.placement, binder, settings, clocks.monotonic)
         self.waiting = WaitingPods(self.placement)
@@ -130,6 +132,7 @@ class Verbs:
             policy=demand.policy,
             view=view,
             weights=self.placement.weights,
+            outlook=self.placement.outlook,
             names=names,
             rows=rows,
             codes=code,
@@ -174,7 +177,11 @@ class Verbs:
         except DemandError:
             return protocol.prioritize_answer(call.names, [NO_SCORE] * len(call.names))
         if not demand.wants_gpus:
-            return protocol.prioritize_answer(call.names, [NO_SCORE] * len(call.names))
+            view = self.cluster.view()
+            return protocol.prioritize_answer(
+                call.names,
+                score_without_gpus(read_requests(call.pod).cpu_milli, view, view.rows_of(call.names).astype(np.int64), self.placement).tolist(),
+            )
         decision = self._decide(who, demand, call.names)
         assert decision.view is not None
         feasible = np.nonzero(decision.codes == Refusal.FITS)[0]
@@ -187,7 +194,7 @@ class Verbs:
 
     def _score(self, demand: Demand, view: View, rows: NDArray[Any], who: _Identity) -> Scores:
         """Score feasible rows and hold the winner's set until its bind."""
-        scores = score(demand.shape, demand.policy, view, rows.astype(np.int64), view.rooms_beside(who.uid), self.placement)
+        scores = score(demand, view, rows.astype(np.int64), view.rooms_beside(who.uid), self.placement)
         if scores.top is not None and who.uid:
             row = int(rows[scores.top])
             best = self.placement.plan(demand.shape, view.classes[view.class_index[row]], scores.room(view, row))
@@ -257,17 +264,33 @@ class Verbs:
         """Count the pods that were bound since the last time, by us or anybody, and weigh remainders by what is asked for now."""
         now = self._clocks.now()
         for pod in self.cluster.take_arrived():
-            self.workload.note(pod.set_sizes, 0.0 if pod.created is None else (now - pod.created).total_seconds())
+            age_s = 0.0 if pod.created is None else (now - pod.created).total_seconds()
+            self.workload.note(pod.set_sizes, age_s)
+            if (counted := pod.demand_class) is not None:
+                self.workload.note_class(counted, age_s)
         if self.workload.follow(at_once=at_once):
             self.placement.reweigh(self.workload.weights)
+        if self.workload.follow_classes(at_once=at_once):
+            self.placement.expect(self.workload.target)
 
-    def fix_workload(self, weights: Weights | None) -> None:
-        """Weigh demands as told from now on; None: as they come, from the seed on. Raises InputError."""
-        if weights is None:
-            self.workload.reset()
-        else:
+    def fix_workload(self, weights: Weights | None = None, classes: Target | None = None) -> None:
+        """Weigh demands as told from now on, each of the two where it is given. Raises InputError, and then nothing has changed."""
+        if classes is not None:
+            checked(classes)
+        if weights is not None:
             self.workload.fix(weights)
+        if classes is not None:
+            self.workload.fix_classes(classes)
+        self._go_by_workload()
+
+    def reset_workload(self) -> None:
+        """Weigh demands as they come, from the seed on."""
+        self.workload.reset()
+        self._go_by_workload()
+
+    def _go_by_workload(self) -> None:
         self.placement.reweigh(self.workload.weights)
+        self.placement.expect(self.workload.target)
 
     # --- notices ----------------------------------------------------------------------------------------------------
 

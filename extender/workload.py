@@ -1,16 +1,18 @@
-"""What the cluster is asked for: how often pods want sets of one, two, four GPUs. It weighs what a free remainder is worth.
+"""What the cluster is asked for: how often pods want sets of one, two, four GPUs, and of which class they are. It weighs what a free remainder is worth.
 
 `verbs` notes every bound pod once, whoever bound it; `placement` gets the weights when they have moved. Counts halve with time (`workload_half_life_s`), and start from
 `SEED_WEIGHTS` as if `SEED_PODS` had been seen: a few odd pods change nothing, a day of others does. An administrator may fix the weights (`PUT
 /api/v1/workload`); counting goes on beside that. Weights move in steps, since every step costs the choices that were kept; between two of them the same
-state and the same call have the same answer. Nothing is stored: a new process counts the pods that it finds bound, faded by their age.
+state and the same call have the same answer. Nothing is stored: a new process counts the pods that it finds bound, faded by their age. Classes of demands
+(`demand_class`: CPU, GPUs, memory, model) are counted beside the sizes, move in steps of their own, and can be fixed as well: `placement.outlook` goes by them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from extender.demand_class import SEED_TARGET, DemandClass, DemandCounts, Target, checked, has_moved, read_classes
 from topology.errors import InputError
 from topology.topology_class import SEED_WEIGHTS
 
@@ -25,13 +27,23 @@ _ACCEPTED: Final = "an object of sizes 1 to 16 with shares from 0 to 1000000, at
 
 
 @dataclass(frozen=True, slots=True)
+class FixedWorkload:
+    """What an administrator fixes; None where the body does not speak of it."""
+
+    weights: dict[int, float] | None
+    classes: Target | None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadState:
-    """The histogram for people: shares of demand by size that count now, whether they were set by hand, and the faded counts behind them."""
+    """The histogram for people: shares of demand by size and the classes that count now, whether either was set by hand, and the faded counts behind the shares."""
 
     weights: Weights
     fixed: bool
     seen: Weights
     version: int
+    target: Target
+    target_fixed: bool
 
 
 class Workload:
@@ -45,16 +57,27 @@ class Workload:
         self._weights: Weights = SEED_WEIGHTS
         self._fixed = False
         self._version = 0
+        self._counts = DemandCounts(half_life_s, clock, SEED_TARGET, SEED_PODS)
+        self._target = SEED_TARGET
+        self._target_fixed = False
+        self._target_stepped_at = clock()
 
     @property
     def weights(self) -> Weights:
         """Shares of demand by size of set, as they count now."""
         return self._weights
 
+    @property
+    def target(self) -> Target:
+        """Classes of demand with their popularity, as they count now; one object between two steps."""
+        return self._target
+
     def state(self) -> WorkloadState:
         """Return everything for people."""
         self._fade()
-        return WorkloadState(self._weights, self._fixed, MappingProxyType(dict(sorted(self._seen.items()))), self._version)
+        return WorkloadState(
+            self._weights, self._fixed, MappingProxyType(dict(sorted(self._seen.items()))), self._version, self._target, self._target_fixed
+        )
 
     def note(self, sizes: Iterable[int], age_s: float = 0.0) -> None:
         """Count the sets of a pod that was placed so many seconds ago, one a GPU container."""
@@ -63,6 +86,26 @@ class Workload:
         for size in sizes:
             if 1 <= size <= MOST_GPUS:
                 self._seen[size] = self._seen.get(size, 0.0) + counts
+
+    def note_class(self, demand: DemandClass, age_s: float = 0.0) -> None:
+        """Count the class of a pod that was placed so many seconds ago."""
+        self._counts.note(demand, age_s)
+
+    def follow_classes(self, *, at_once: bool = False) -> bool:
+        """Let the target follow the counts, by the rule of `follow`; tells whether it moved."""
+        if self._target_fixed or not (at_once or self._clock() - self._target_stepped_at >= STEP_EVERY_S):
+            return False
+        self._target_stepped_at = self._clock()  # counted once in so many seconds, whether it has moved or not
+        target = self._counts.target()
+        if not has_moved(target, self._target, STEP):
+            return False
+        self._target = target
+        return True
+
+    def fix_classes(self, classes: Sequence[DemandClass]) -> None:
+        """Let these classes count, whatever is asked for; raises InputError where they are none."""
+        self._target = checked(classes)
+        self._target_fixed = True
 
     def follow(self, *, at_once: bool = False) -> bool:
         """Let the weights follow the counts where it is time, or ``at_once``; tells whether they moved."""
@@ -90,8 +133,10 @@ class Workload:
     def reset(self) -> None:
         """Forget everything: start from the seed again."""
         self._seen.clear()
-        self._fixed = False
+        self._fixed = self._target_fixed = False
         self._adopt(SEED_WEIGHTS)
+        self._counts.clear()
+        self._target, self._target_stepped_at = SEED_TARGET, self._clock()
 
     def _fade(self) -> None:
         now = self._clock()
@@ -103,6 +148,13 @@ class Workload:
         self._weights = MappingProxyType(dict(weights))
         self._stepped_at = self._clock()
         self._version += 1
+
+
+def read_workload(body: object) -> FixedWorkload:
+    """Read the body of a PUT: `weights`, `classes`, or both; raises InputError with the accepted form."""
+    classes = read_classes(body["classes"]) if isinstance(body, dict) and "classes" in body else None
+    told_of_weights = classes is None or (isinstance(body, dict) and "weights" in body)
+    return FixedWorkload(read_weights(body) if told_of_weights else None, classes)
 
 
 def read_weights(body: object) -> dict[int, float]:

@@ -24,9 +24,10 @@ _FIRST_CAPACITY = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``; ``offered_mib`` is what each gives away in shares.
+    """The GPUs of one node by bit: bit i of every mask of this node is ``uuids[i]``.
 
-    ``plugin_gpus``: how many GPUs gpushare's device plugin serves on the node, 0 where it does not.
+    ``offered_mib`` is what each gives away in shares: whole GiB of its size, less ``reserve_mib``. ``plugin_gpus``: how many GPUs gpushare's device plugin serves on
+    the node, 0 where it does not.
     """
 
     uuids: tuple[str, ...]
@@ -35,6 +36,7 @@ class NodeGpus:
     bit_of: Mapping[str, int]
     offered_mib: tuple[int, ...] = ()
     plugin_gpus: int = 0
+    reserve_mib: int = 0
 
     @staticmethod
     def of(inventory: Inventory, reserve_mib: int = 0) -> "NodeGpus":
@@ -46,6 +48,7 @@ class NodeGpus:
             tuple(gpu.memory_mib for gpu in inventory.gpus),
             {uuid: bit for bit, uuid in enumerate(uuids)},
             tuple(offered_mib(gpu.memory_mib, reserve_mib) for gpu in inventory.gpus),
+            reserve_mib=reserve_mib,
         )
 
     def mask_of(self, uuids: Iterable[str]) -> int:
@@ -114,6 +117,7 @@ class Columns:
     memory_left: NDArray[np.int64] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, UNKNOWN, np.int64))  # (capacity,) MiB
     host_generation: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int64))  # (capacity,) never before row_generation
     _class_of_key: dict[str, int] = field(default_factory=dict)
+    node_writes: int = 0  # how often a node was added, opened, closed or got other GPUs: all else is what pods do
     _lists_shared: bool = False  # a view holds `gpus` and `closed_by`: copy before the next write
 
     def row(self, name: str) -> int:
@@ -131,6 +135,7 @@ class Columns:
         self.gpus.append(NO_GPUS)
         self.closed_by.append("")
         self.closed[row] = Refusal.NO_TOPOLOGY
+        self.node_writes += 1
         self.touch(row)
         return row
 
@@ -152,19 +157,23 @@ class Columns:
     def set_gpus(self, row: int, gpus: NodeGpus) -> None:
         """Replace the identities and sizes of a node's GPUs."""
         self._own_lists()
+        self.node_writes += 1
         self.gpus[row] = gpus
         self.offered[row] = gpus.offered_mib + (0,) * (MOST_GPUS - len(gpus.offered_mib))
 
     def left_of(self, row: int, taken: "Taken") -> tuple[int, ...]:
         """Return MiB that shares may still take of each GPU of a node where that much is taken; 0 of one that is held whole or not usable."""
         usable = int(self.usable[row]) & ~taken.whole
-        return tuple(
-            max(0, offered - taken.shares.get(bit, 0)) if usable >> bit & 1 else 0 for bit, offered in enumerate(self.gpus[row].offered_mib)
-        ) + (0,) * (MOST_GPUS - len(self.gpus[row].offered_mib))
+        left = [0] * MOST_GPUS
+        for bit, offered in enumerate(self.gpus[row].offered_mib):
+            if usable >> bit & 1:
+                left[bit] = max(0, offered - taken.shares.get(bit, 0))
+        return tuple(left)
 
     def set_closed(self, row: int, refusal: Refusal, detail: str) -> None:
         """Close a node with a reason and what is behind it, or open it (FITS)."""
         self._own_lists()
+        self.node_writes += 1
         self.closed[row] = refusal
         self.closed_by[row] = detail
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from extender.containers import ContainerKind, container_kinds, gpu_containers
 from extender.demand import read_demand
+from extender.demand_class import DemandClass, class_of
 from extender.handoff import gpushare, native
+from extender.requests import read_requests
 from topology.api import Allocation, annotations
 from topology.capacity import MIB_PER_GIB
 from topology.errors import AllocationError, DemandError
@@ -31,6 +33,8 @@ class BoundPod:
     problem: str = ""
     created: datetime | None = None
     kinds: Mapping[str, ContainerKind] = field(default_factory=dict)  # its containers in the order in which they start
+    cpu_milli: int = 0
+    model: str | None = None  # the glob that it asks for
     share: gpushare.Share | None = None  # what its annotations of gpushare tell; all that tells, where the original extender placed it
     pending: bool = False
 
@@ -38,6 +42,13 @@ class BoundPod:
     def set_sizes(self) -> tuple[int, ...]:
         """GPUs of each container, by the allocation; one set of all where there is none."""
         return (self.gpus,) if self.allocation is None else tuple(len(gpus) for gpus in self.allocation.containers.values())
+
+    @property
+    def demand_class(self) -> DemandClass | None:
+        """What the target workload counts the pod as: by its whole GPUs, if it has any, else by its largest share; None where gpushare alone says what it has."""
+        if self.allocation is not None:
+            return class_of(self.allocation, self.cpu_milli, self.model)
+        return None if self.share is not None else DemandClass(self.cpu_milli, self.gpus, model=self.model)
 
 
 def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
@@ -75,6 +86,8 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
         kinds=container_kinds(raw),
         share=share,
         pending=status.get("phase") in (None, "Pending"),
+        cpu_milli=read_requests(raw).cpu_milli,
+        model=model if isinstance(model := found.get(annotations.GPU_MODEL), str) else None,
     )
 
 
@@ -128,7 +141,8 @@ def _gpus(raw: Mapping[str, Any], resource: str) -> int:
         whole = read_demand(stripped, resource).shape.gpus
     except DemandError:
         whole = 0
-    return whole or int(any(_is_gpu(name, resource) for amounts in _amounts(raw) for name in amounts))
+    # Nothing, which the API server stores as "0", is what a pod asks for that wants to be placed by us without a GPU.
+    return whole or int(any(_is_gpu(name, resource) and amount not in ("0", 0) for amounts in _amounts(raw) for name, amount in amounts.items()))
 
 
 def _is_gpu(name: object, resource: str) -> bool:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.cluster.charges import Charges, charges
 from extender.cluster.closures import Closures
@@ -68,6 +69,7 @@ class Cluster:
         self.assume_order = AssumeOrder(clock, time.time_ns)
         self._holds: dict[str, TentativeHold] = {}
         self._view: View | None = None
+        self._still: tuple[int, dict[str, NDArray[Any]]] = (-1, {})  # what pods do not change, copied after so many `node_writes`
         self.allocation_edits = 0  # seen on bound pods and not believed
         self._edited: deque[BoundPod] = deque(maxlen=1000)
         self._arrived: list[BoundPod] = []
@@ -442,7 +444,9 @@ class Cluster:
     def _take(self, now: float) -> View:
         self.ledger.hosts.show_new_rows()
         columns, n = self._columns, self._columns.count
-        usable = _frozen(columns.usable[:n].copy())
+        if self._still[0] != columns.node_writes:
+            names = ("class_index", "usable", "offered", "closed")
+            self._still = (columns.node_writes, {name: _frozen(getattr(columns, name)[:n].copy()) for name in names})
         gpus, closed_by = columns.share_lists()
         return View(
             generation=columns.generation,
@@ -452,17 +456,14 @@ class Cluster:
             gpus=gpus,
             closed_by=closed_by,
             classes=tuple(columns.classes),
-            class_index=_frozen(columns.class_index[:n].copy()),
-            usable=usable,
-            free=_frozen(usable & ~columns.held[:n]),
-            offered=_frozen(columns.offered[:n].copy()),
+            free=_frozen(self._still[1]["usable"] & ~columns.held[:n]),
             left=_frozen(columns.left[:n].copy()),
-            closed=_frozen(columns.closed[:n].copy()),
             row_generation=_frozen(columns.row_generation[:n].copy()),
             cpu_left=_frozen(columns.cpu_left[:n].copy()),
             memory_left=_frozen(columns.memory_left[:n].copy()),
             host_generation=_frozen(columns.host_generation[:n].copy()),
             holds=tuple(self._holds.values()),
+            **self._still[1],
         )
 
 

@@ -4,8 +4,10 @@
 disagree on the same state. What a feasible node is worth to the pod is `extender.scoring`'s business.
 """
 
+from extender.placement.candidates import Candidates
 from extender.placement.fits import Fits
 from extender.placement.fragmentation import Fragmentation, fragmentation, overall
+from extender.placement.outlook import Outlook
 from extender.placement.placement import Placement
 from extender.placement.plan import Plan
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
@@ -13,8 +15,10 @@ from extender.placement.shares import Preference, Rooms
 
 __all__ = [
     "IMPOSSIBLE",
+    "Candidates",
     "Fits",
     "Fragmentation",
+    "Outlook",
     "Placement",
     "Plan",
     "Preference",

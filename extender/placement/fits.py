@@ -47,6 +47,8 @@ def _model_mask(shape: Shape, kind: TopologyClass) -> int:
 def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of each of those rows, shape (len(rows),)."""
     code = view.closed[rows].astype(np.int8)
+    if not len(rows):
+        return code
     if shape.plugin_gpus:
         served = np.fromiter((view.gpus[row].plugin_gpus for row in rows.tolist()), np.int64, len(rows))
         code[(code == Refusal.FITS) & (served > shape.plugin_gpus)] = Refusal.GPUSHARE_CONTAINERS
@@ -66,10 +68,13 @@ def _refusals_of_class(shape: Shape, kind: TopologyClass, view: View, rows: Rows
     code = np.zeros(len(rows), np.int8)
     if shape.is_shared:
         code = _by_shares(shape, kind, view, rows, planner)
-    enough = np.bitwise_count(free) >= shape.gpus
-    if not shape.is_shared:
-        code[enough] = _by_links(shape, kind, free[enough], planner)
-    code[~enough] = Refusal.NOT_ENOUGH_FREE
+    if shape.gpus:
+        enough = np.bitwise_count(free) >= shape.gpus
+        if not shape.is_shared:
+            code[enough] = _by_links(shape, kind, free[enough], planner)
+        code[~enough] = Refusal.NOT_ENOUGH_FREE
+    if not code.any():
+        return code  # whoever fits meets every other limit as well
     code[np.bitwise_count(view.usable[rows] & wanted) < max(shape.gpus, shape.largest)] = Refusal.TOO_SMALL
     if shape.nic_ceiling is not None and int(wanted).bit_count() < max(shape.gpus, shape.largest):
         code[:] = Refusal.NIC
@@ -107,13 +112,14 @@ def _by_set(shape: Shape, kind: TopologyClass, masks: Masks, gpus: int) -> NDArr
 def _by_shares(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of rows for a pod with shares: no GPU so large, not enough of them with as much left, no set of those that will do, no split."""
     code = np.zeros(len(rows), np.int8)
+    if len(shape.parts) == 1:
+        return _by_part(shape, shape.parts[0], kind, view, rows)
     for part in sorted(shape.parts, key=lambda part: (part.mib, part.gpus), reverse=True):
         of_part = _by_part(shape, part, kind, view, rows)
         code = np.where((code == 0) | ((of_part > 0) & (of_part < code)), of_part, code)
-    if len(shape.parts) > 1:
-        for at in np.nonzero(code == Refusal.FITS)[0].tolist():
-            if planner(shape, kind, view.room(rows[at])) is None:
-                code[at] = Refusal.SPLIT
+    for at in np.nonzero(code == Refusal.FITS)[0].tolist():
+        if planner(shape, kind, view.room(rows[at])) is None:
+            code[at] = Refusal.SPLIT
     return code.astype(np.int8)
 
 
@@ -123,7 +129,10 @@ def _by_part(shape: Shape, part: Part, kind: TopologyClass, view: View, rows: Ro
     masks = hosts(part.mib, view.free[rows], view.left[rows]) & wanted
     code = _by_set(shape, kind, masks, part.gpus)
     if part.is_share:
-        code[np.bitwise_count(masks) < part.gpus] = Refusal.NOT_ENOUGH_MEMORY
+        short = np.bitwise_count(masks) < part.gpus
+        if not short.any():
+            return code
+        code[short] = Refusal.NOT_ENOUGH_MEMORY
         large = hosts(part.mib, view.usable[rows], view.offered[rows]) & wanted & view.usable[rows]
         code[np.bitwise_count(large) < part.gpus] = Refusal.GPU_TOO_SMALL
     else:

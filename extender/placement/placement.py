@@ -1,8 +1,9 @@
 """The one answer to "does it fit", with everything that is kept between calls.
 
-`verbs` asks `fits` for all nodes, `scoring` asks for the `prospects` of their masks, `binding` asks `place` for one node, `explain` asks `numbers`. Two
-caches live here and nowhere else: feasibility per shape, brought up to date only for the rows that changed; and plans per class, mask and shape, which
-hold until demands are weighed otherwise (`reweigh`), since a class never changes. Weights decide which of several sets is taken, never whether there is one.
+`verbs` asks `fits` for all nodes, `scoring` asks for the `candidates` among them, `binding` asks `place` for one node, `explain` asks `numbers`. Caches
+live here and nowhere else: feasibility per shape and candidates per demand, brought up to date only for the rows that changed; and plans per class, mask and shape,
+which hold until demands are weighed otherwise (`reweigh`, `expect`), since a class never changes. Weights and the outlook decide which of several sets and nodes is taken,
+never whether there is one.
 """
 
 from collections.abc import Mapping
@@ -13,11 +14,15 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from extender.cluster import Room, View
-from extender.demand import Shape
+from extender.demand import Demand, Shape
+from extender.demand_class import Target
+from extender.placement.candidates import Candidates, Judge, look, rooms_of, rows_to_look_at, with_room
 from extender.placement.fits import Fits, refusals, usable_mask
+from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
-from extender.placement.prospects import Prospects, RoomProspects
-from extender.placement.shares import BestFit, Preference, Rooms, plan_shares
+from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
+from extender.placement.row_facts import RowFacts
+from extender.placement.shares import Rooms, plan_shares
 from extender.reasons import NodeNumbers, Refusal
 from topology.capacity import hosts_of_one
 from topology.links import Distance
@@ -26,15 +31,18 @@ from topology.topology_class import TopologyClass, members
 _CLASSES_KEPT = 256
 _SHAPES_KEPT = 512
 _PLANS_KEPT = 65_536
+_CANDIDATES_KEPT = 128  # 40 bytes a node each
 _PROSPECTS_KEPT = 256  # 1 MB each for 16 GPUs, 4 kB for 8
 
 
 class Placement:
-    """Feasibility and plans, remembered; ``weights`` are shares of demand by size, None for those that a class was made with."""
+    """Feasibility and plans, remembered; ``weights`` are shares of demand by size, None for those that a class was made with; ``outlook`` judges by classes of demands."""
 
-    def __init__(self, weights: Mapping[int, float] | None = None) -> None:
+    def __init__(self, weights: Mapping[int, float] | None = None, outlook: Outlook | None = None) -> None:
         self.weights = weights
-        self.preference: Preference = BestFit()
+        self.outlook = Outlook() if outlook is None else outlook
+        self._rows = RowFacts()
+        self._candidates: LRUCache[tuple[Shape, int, float], tuple[int, Candidates]] = LRUCache(_CANDIDATES_KEPT)
         self._weighed: LRUCache[str, TopologyClass] = LRUCache(_CLASSES_KEPT)  # with the choices that they have kept
         self._fits: LRUCache[Shape, Fits] = LRUCache(_SHAPES_KEPT)
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
@@ -47,6 +55,18 @@ class Placement:
             self._plans.clear()
             self._prospects.clear()
             self._weighed.clear()
+            self._candidates.clear()
+
+    def expect(self, target: Target) -> None:
+        """Judge by another target workload from now on."""
+        if target != self.outlook.target:
+            self._judge_by(Outlook(target, self._rows.supply))
+
+    def _judge_by(self, outlook: Outlook) -> None:
+        self.outlook = outlook
+        self._plans.clear()
+        self._candidates.clear()
+        self._rows.forget_numbers()
 
     def weighed(self, kind: TopologyClass) -> TopologyClass:
         """Return the class with the weights of this placement."""
@@ -86,7 +106,7 @@ class Placement:
         key = (kind.version, room, shape)
         if key not in self._plans:
             weighed = self.weighed(kind)
-            self._plans[key] = plan_shares(shape, weighed, room, self.preference) if shape.is_shared else plan(shape, weighed, room.idle)
+            self._plans[key] = plan_shares(shape, weighed, room, self.outlook) if shape.is_shared else plan(shape, weighed, room.idle)
         return self._plans[key]
 
     def prospects(self, shape: Shape, kind: TopologyClass, masks: NDArray[np.int64]) -> Prospects:
@@ -104,7 +124,53 @@ class Placement:
         if wanted != (1 << kind.size) - 1:
             left = np.where(wanted >> np.arange(rooms.left.shape[1]) & 1, rooms.left, 0).astype(np.int32)
             rooms = Rooms(rooms.idle & wanted, left, rooms.offered)
-        return RoomProspects.of(shape, self.weighed(kind), rooms, self.plan, self.preference)
+        return RoomProspects.of(shape, self.weighed(kind), rooms, self.plan, self.outlook)
+
+    def judge(self, view: View) -> Judge:
+        """Return by what costs are judged in a view."""
+        if self._rows.follow(view):
+            self._judge_by(Outlook(self.outlook.target, self._rows.supply))
+        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken))
+
+    def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
+        """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
+        found = self.all_candidates(demand, view).take(rows)
+        others = np.nonzero(np.isin(rows, list(beside)))[0] if beside else np.zeros(0, np.int64)
+        if len(others):
+            rooms = rooms_of(view, rows[others])
+            for position, row in enumerate(rows[others].tolist()):
+                with_room(rooms, position, beside[row])
+            found.put(others, look(demand, view, rows[others], rooms, self, self.judge(view)))
+        return found
+
+    def all_candidates(self, demand: Demand, view: View) -> Candidates:
+        """Return what every row of the view would give a demand; it holds until the next call, and is not to be written."""
+        judge = self.judge(view)
+        key = (demand.shape, demand.requests.cpu_milli, judge.weight)
+        generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
+        if generation == view.generation and len(known.cost) == view.rows:
+            return known
+        anew = rows_to_look_at(view, generation, known)
+        if len(known.cost) != view.rows:
+            before, known = known, Candidates.none(view.rows)
+            known.put(np.arange(len(before.cost)), before)
+        fits = self.fits(demand.shape, view).code[anew] == Refusal.FITS
+        known.bandwidth[anew[~fits]] = IMPOSSIBLE
+        fitting = anew[fits]
+        if len(fitting):
+            known.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))
+        self._candidates[key] = (view.generation, known)
+        return known
+
+    def name_ranks(self, view: View) -> NDArray[np.int64]:
+        """Return the place of each row's name among all names, shape (rows,): the last word among equals."""
+        return self._rows.name_ranks(view)
+
+    def cost_without_gpus(self, cpu_milli: int, view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what a pod without GPUs costs the GPU pods to come on nodes that have a class, shape (n,)."""
+        judge = self.judge(view)
+        by_gpus = self._rows.by_gpus(view, self.outlook)
+        return judge.outlook.cost_of_cpu(judge.numbers[rows], by_gpus[rows], view.cpu_left[rows], cpu_milli)
 
     def place(self, shape: Shape, view: View, row: int, room: Room | None = None) -> Plan | None:
         """Return the plan on one node now, None where the pod does not fit; in ``room``, where only part of what the node has may be used."""
@@ -159,4 +225,5 @@ def _memory_numbers(shape: Shape, kind: TopologyClass, view: View, row: int, wan
         "large_enough": int((left >= share).sum()),
         "model": kind.models[largest],
         "memory_mib": view.gpus[row].memory_mib[largest],
+        "reserve_mib": view.gpus[row].reserve_mib,
     }

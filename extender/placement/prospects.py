@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster import Room
-from extender.demand import Shape
+from extender.demand import Demand, Shape
 from extender.placement.plan import Plan
 from extender.placement.shares import Preference, Rooms, best_gpus, is_one_share
 from topology.topology_class import TopologyClass
@@ -22,10 +22,10 @@ IMPOSSIBLE = -1.0
 
 
 class Prospects:
-    """Four tables by mask, shape (2**n,); an entry counts once `look_at` has seen its mask.
+    """Five tables by mask, shape (2**n,); an entry counts once `look_at` has seen its mask.
 
     ``bandwidth`` GB/s of the plan, IMPOSSIBLE where there is none; ``worth_lost`` what the node's remainder loses by it; ``broken`` NVLink islands and
-    cores that were whole and are not afterwards, as `TopologyClass.whole_islands` counts them; ``left`` GPUs free afterwards.
+    cores that were whole and are not afterwards, as `TopologyClass.whole_islands` counts them; ``left`` GPUs free afterwards; ``union`` bits of the GPUs that the pod would get.
     """
 
     def __init__(self, shape: Shape, kind: TopologyClass, planner: Planner) -> None:
@@ -38,6 +38,7 @@ class Prospects:
         self.worth_lost: NDArray[np.float64] = np.full(masks, np.inf)
         self.broken: NDArray[np.int16] = np.zeros(masks, np.int16)
         self.left: NDArray[np.int8] = np.zeros(masks, np.int8)
+        self.union: NDArray[np.int64] = np.zeros(masks, np.int64)
 
     def look_at(self, masks: NDArray[np.int64]) -> None:
         """Fill the entries of those masks that are missing."""
@@ -50,11 +51,12 @@ class Prospects:
                 self.worth_lost[mask] = float(self._kind.worth[mask]) - float(self._kind.worth[rest])
                 self.broken[mask] = self._kind.islands_broken(mask, found.union)
                 self.left[mask] = rest.bit_count()
+                self.union[mask] = found.union
 
 
 @dataclass(frozen=True, slots=True)
 class RoomProspects:
-    """The same four numbers of n nodes, shape (n,), and ``union``: the bits of the GPUs that the pod would get, 0 where there is no plan.
+    """The same five numbers of n nodes, shape (n,), ``union`` 0 where there is no plan, and ``taken`` (n, 16): MiB of each GPU that the pod would take.
 
     ``left`` is MiB here, of all GPUs of the node before.
     """
@@ -64,18 +66,24 @@ class RoomProspects:
     broken: NDArray[np.int16]
     left: NDArray[np.int64]
     union: NDArray[np.int64]
+    taken: NDArray[np.int32]
 
     @staticmethod
     def of(shape: Shape, kind: TopologyClass, rooms: Rooms, planner: Planner, preference: Preference) -> "RoomProspects":
         """Look at those nodes of a class: all at once for one share of one GPU, one by one for anything else."""
+        taken = np.zeros(rooms.left.shape, np.int32)
         if is_one_share(shape):
             best = best_gpus(kind, rooms, shape.parts[0].mib, preference)
             union = np.where(best < 0, 0, np.left_shift(1, np.maximum(best, 0)))
             bandwidth = np.where(best < 0, IMPOSSIBLE, 0.0)
+            taken[np.arange(len(best)), best] = np.where(best < 0, 0, shape.parts[0].mib)
         else:
             plans = [planner(shape, kind, room) for room in rooms]
             union = np.array([0 if found is None else found.union for found in plans], np.int64)
             bandwidth = np.array([IMPOSSIBLE if found is None else found.bandwidth for found in plans])
+            for position, found in enumerate(plans):
+                if found is not None:
+                    taken[position] = _taken(shape, rooms.left[position], found)
         rest = rooms.idle & ~union
         return RoomProspects(
             bandwidth=bandwidth,
@@ -83,4 +91,11 @@ class RoomProspects:
             broken=kind.whole_islands[rooms.idle] - kind.whole_islands[rest],
             left=rooms.left.sum(axis=1, dtype=np.int64),
             union=union,
+            taken=taken,
         )
+
+
+def _taken(shape: Shape, left: NDArray[np.int32], found: Plan) -> NDArray[np.int32]:
+    """Return MiB of each GPU that a plan takes: of whole ones all that is left."""
+    shares = dict(Demand(shape).shares(found.masks))
+    return np.array([shares.get(bit, int(left[bit]) if found.union >> bit & 1 else 0) for bit in range(len(left))], np.int32)

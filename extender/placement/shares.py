@@ -8,9 +8,9 @@ Which GPU among those that will do: bandwidth first for pods that care for it, t
 left (best fit), then the worth of what stays idle. For one share on one GPU, which is nearly every pod, `best_gpus` answers for many nodes at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class Rooms:
         """Return the arrays of one node."""
         return Rooms(np.array([room.idle], np.int64), np.array([room.left], np.int32), np.array([room.offered], np.int32))
 
-    def take(self, at: NDArray[np.int64]) -> "Rooms":
+    def take(self, at: NDArray[np.int64] | slice) -> "Rooms":
         """Return those nodes'."""
         return Rooms(self.idle[at], self.left[at], self.offered[at])
 
@@ -83,19 +83,23 @@ def is_one_share(shape: Shape) -> bool:
 def best_gpus(kind: TopologyClass, rooms: Rooms, mib: int, preference: Preference) -> NDArray[np.int64]:
     """Return the GPU of each node that gives one share, as its bit, shape (n,); -1 where none has room."""
     wins = rooms.left >= mib
-    none = ~wins.any(axis=1)
+    counts = wins.sum(axis=1)
+    none = counts == 0
     # A GPU that is shared already is taken from no island, and its place among the idle ones stays: bit 0 of nothing.
-    taken = (rooms.idle[:, None] >> _COLUMNS & 1) << _COLUMNS
-    rest = rooms.idle[:, None] ^ taken
-    keys = (
-        kind.whole_islands[rooms.idle][:, None] - kind.whole_islands[rest],
-        np.round(preference.cost_of_shares(kind, rooms, mib), _DIGITS),
-        rooms.left,
-        -np.round(kind.worth[rest], _DIGITS),
+    rest = rooms.idle[:, None] ^ (rooms.idle[:, None] & 1 << _COLUMNS)
+    keys: tuple[Callable[[], NDArray[Any]], ...] = (
+        lambda: kind.whole_islands[rooms.idle][:, None] - kind.whole_islands[rest],
+        lambda: np.round(preference.cost_of_shares(kind, rooms, mib), _DIGITS),
+        lambda: rooms.left,
+        lambda: -np.round(kind.worth[rest], _DIGITS),
     )
-    for key in keys:
-        masked = np.where(wins, key, np.inf)
-        wins = wins & (masked == masked.min(axis=1, keepdims=True))
+    for key in keys if kind.islands else keys[1:]:
+        if (counts <= 1).all():
+            break  # nothing is left to choose
+        masked = np.where(wins, key(), np.inf)
+        wins = masked == masked.min(axis=1, keepdims=True)
+        wins[none] = False
+        counts = wins.sum(axis=1)
     best: NDArray[np.int64] = wins.argmax(axis=1)
     best[none] = -1
     return best
@@ -206,7 +210,8 @@ class _Search:
             cost, left = np.round(self.preference.cost_of_shares(kind, rooms, part.mib)[0], _DIGITS), rooms.left[0].astype(np.float64)
         inside = (found[:, None] >> _COLUMNS & 1).astype(np.bool_)
         bandwidth = kind.bandwidth[found]
-        slower = np.where(bandwidth >= ALMOST * bandwidth.max(), 0.0, -bandwidth) if shape.careful else np.zeros(len(found))
+        fastest = bandwidth.max()
+        slower = np.where(bandwidth >= ALMOST * fastest, -fastest, -bandwidth) if shape.careful else np.zeros(len(found))
         order = np.lexsort(
             (
                 np.arange(len(found)),  # as the tables order them: worth, nearness, numbering

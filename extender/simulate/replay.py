@@ -120,6 +120,7 @@ class _World:
 
     def _admit(self, now_s: float) -> None:
         """Place who waits, the first first; whoever finds no room stops those behind it, unless others may pass."""
+        self._side.now_s = now_s
         still: list[Job] = []
         for position, job in enumerate(self._run.waiting):
             placed = self._side.place(job)

@@ -1,6 +1,6 @@
 """Who places the pods of a simulation: Linkwise itself, or plain counting. Each side has a cluster of its own, fed from the same snapshot.
 
-    Linkwise        asks `Placement.fits`, `scoring.score` and `binding.decide`, and enters the answer into the ledger: what filter, prioritize and bind do
+    Linkwise        asks `Placement.fits`, `scoring.top_of` and `binding.decide`, and enters the answer into the ledger: what filter, prioritize and bind do
     Counting        what stock Kubernetes gives: the first node with enough free GPUs, there the lowest ones; a share of a GPU costs a whole one
 
 Called by `replay` and by the benchmarks of placement quality. Whatever a side decides goes through `Ledger.promise`, which refuses what is held already: no side can cheat.
@@ -13,26 +13,31 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from extender.binding import allocate, decide, promise
 from extender.cluster import Cluster, View
 from extender.containers import ContainerKind
 from extender.demand import Demand, read_demand
+from extender.demand_class import Target, class_of
 from extender.placement import Placement, Plan
 from extender.placement.fits import usable_mask
 from extender.protocol import BindCall
 from extender.reasons import Refusal, wire_sentence
 from extender.requests import Requests, read_requests
-from extender.scoring import score
+from extender.scoring import score_without_gpus, top_of
 from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.selectors import Selectors
 from extender.snapshot_file import Snapshot, SnapshotCluster
+from extender.workload import Weights, Workload
+from topology.api import Allocation
 from topology.capacity import WHOLE
 from topology.errors import DemandError
 from topology.topology_class import members, union
 
+_WANTED_KEPT: Final = 1024  # pods that wait, and are asked about again
 COUNT: Final = "count"
 POLICIES: Final = (*(policy.value for policy in Policy), COUNT)
 
@@ -70,12 +75,13 @@ class Side(ABC):
         self.cluster = Cluster(settings.whole_gpu_resource, lambda: 0.0)
         self.problems = SnapshotCluster(snapshot, self.cluster).feed()
         self.placement = Placement()
+        self.now_s = 0.0  # the time of the simulation, set by whoever lets pods come
         self._settings = settings
         self._policy = policy
         self._selectors = Selectors(snapshot.nodes)
         self._first = self.cluster.view()  # as the snapshot has it: what does not fit now never will
         self._first_placement = Placement()
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: LRUCache[str, _Wanted] = LRUCache(_WANTED_KEPT)
 
     @property
     def gpus(self) -> int:
@@ -91,13 +97,14 @@ class Side(ABC):
             return None
         row, plan = found
         node = view.names[row]
-        del self._wanted[job.uid]
+        self._wanted.pop(job.uid, None)
         if plan is None:
             self.cluster.ledger.hosts.charge(job.uid, node, wanted.requests)
             return Placed(node, row, 0, 0.0, 0.0)
         allocation = allocate(node, wanted.demand, plan, view.gpus[row])
         promise(BindCall(job.namespace, job.name, job.uid, node), wanted.demand, allocation, self.cluster)
         self.cluster.ledger.confirm(job.uid)
+        self._count(wanted.demand, allocation)
         return Placed(node, row, plan.union, plan.bandwidth, wanted.gpus(view, row, plan))
 
     def finish(self, job: Job) -> None:
@@ -138,13 +145,37 @@ class Side(ABC):
         shape = wanted.demand.shape
         return placement.fits(shape, view).code if shape.parts else np.zeros(view.rows, np.int8)
 
+    def _count(self, demand: Demand, allocation: Allocation) -> None:  # noqa: B027 - of interest to a side that looks ahead
+        """Hear of a pod that was placed."""
+
     @abstractmethod
     def _choose(self, wanted: _Wanted, view: View, open_rows: NDArray[np.bool_]) -> tuple[int, Plan | None] | None:
         """Return a row among those open to the pod, and its GPUs there."""
 
 
 class Linkwise(Side):
-    """The production code."""
+    """The production code. It looks ahead by the pods that it has placed, as an extender does, or by a workload that is given to it."""
+
+    def __init__(self, snapshot: Snapshot, settings: Settings, policy: Policy) -> None:
+        super().__init__(snapshot, settings, policy)
+        self._workload = Workload(settings.workload_half_life_s, lambda: self.now_s)
+        self._go_by_workload()
+
+    def fix_workload(self, weights: Weights, classes: Target) -> None:
+        """Look ahead by this workload from now on; raises InputError where it is none."""
+        self._workload.fix(weights)
+        self._workload.fix_classes(classes)
+        self._go_by_workload()
+
+    def _go_by_workload(self) -> None:
+        self.placement.reweigh(self._workload.weights)
+        self.placement.expect(self._workload.target)
+
+    def _count(self, demand: Demand, allocation: Allocation) -> None:
+        self._workload.note(map(len, allocation.containers.values()))
+        self._workload.note_class(class_of(allocation, demand.requests.cpu_milli, demand.shape.model))
+        if self._workload.follow() | self._workload.follow_classes():
+            self._go_by_workload()
 
     def _choose(self, wanted: _Wanted, view: View, open_rows: NDArray[np.bool_]) -> tuple[int, Plan | None] | None:
         rows = np.flatnonzero(open_rows & (self._codes(wanted, view, self.placement) == Refusal.FITS))
@@ -152,11 +183,10 @@ class Linkwise(Side):
             return None
         job, demand = wanted.job, wanted.demand
         if not demand.wants_gpus:
-            return int(rows[0]), None
-        top = score(demand.shape, demand.policy, view, rows, {}, self.placement).top
-        if top is None:
+            return int(rows[score_without_gpus(wanted.requests.cpu_milli, view, rows, self.placement).argmax()]), None
+        row = top_of(demand, view, rows, self.placement)
+        if row is None:
             return None
-        row = int(rows[top])
         plan = decide(BindCall(job.namespace, job.name, job.uid, view.names[row]), demand, view, self.placement)
         return None if plan is None else (row, plan)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -301,11 +302,15 @@ def test_nodes_and_one_node(client: Client):
 
 def test_the_workload_is_told_fixed_and_reset():
     with Client(app_of()) as client:
-        seed = {"weights": {"1": 0.1, "2": 0.4, "4": 0.3, "8": 0.2}, "fixed": False, "seen": {}, "version": 0}
-        assert client.get("/api/v1/workload").json() == seed
+        seed = client.get("/api/v1/workload").json()
+        classes = {"classes": seed["classes"], "classesFixed": False}
+        assert seed == {"weights": {"1": 0.1, "2": 0.4, "4": 0.3, "8": 0.2}, "fixed": False, "seen": {}, "version": 0} | classes
         fixed = client.put("/api/v1/workload", content=b'{"weights": {"8": 3, "1": 1}}').json()
-        assert fixed == {"weights": {"1": 0.25, "8": 0.75}, "fixed": True, "seen": {}, "version": 1}
+        assert fixed == {"weights": {"1": 0.25, "8": 0.75}, "fixed": True, "seen": {}, "version": 1} | classes
         assert client.get("/api/v1/workload").json() == fixed
+        told = client.put("/api/v1/workload", content=b'{"classes": [{"gpus": 1, "memoryMiB": 10240, "cpuMilli": 4000, "popularity": 2}]}').json()
+        assert told["classes"] == [{"gpus": 1, "cpuMilli": 4000, "memoryMiB": 10240, "model": None, "popularity": 1.0}]
+        assert (told["classesFixed"], told["weights"]) == (True, {"1": 0.25, "8": 0.75})
         assert client.delete("/api/v1/workload").json() == seed | {"version": 2}
 
 
@@ -324,6 +329,11 @@ def test_only_the_replica_that_decides_takes_weights_by_hand():
     [
         pytest.param(b"{", "the body is no JSON: ", id="no JSON"),
         pytest.param(b"[]", 'the body has no "weights"; accepted: ', id="another JSON"),
+        pytest.param(
+            b'{"classes": [{"gpus": 99, "popularity": 1}]}',
+            "classes has \"{'gpus': 99, 'popularity': 1}\"; accepted: a list of 1 to 200 ",
+            id="classes",
+        ),
         pytest.param(b'{"weights": {"2": -1}}', "weights are {2: -1.0}; accepted: ", id="a share below nothing"),
         pytest.param(b" " * 100_000, "the body is larger than 65536 bytes", id="too large"),
     ],
@@ -369,6 +379,39 @@ async def test_metrics_count_calls_gpus_and_nodes(calls: httpx.AsyncClient):
         'linkwise_nodes{reason="STALE"} 0.0',
         "linkwise_promises 0.0",
     } <= lines
+
+
+async def test_metrics_tell_how_much_memory_of_gpus_is_given_away_and_left():
+    """Eight A100 and eight H100 of 80 GB, four A100 of 40 GB; the pod has one of the first whole, and a part of another."""
+    built = BUILT.with_pods(pod("holder").holding("pairs", BUILT.uuids("pairs")[0]))
+    app, problems = from_snapshot(built.snapshot(), Settings())
+    assert problems == []
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://linkwise") as client:
+        offered = (8 * 80 + 8 * 79 + 4 * 40) * 1024**3
+        assert await gauges(client) == {"offered": offered, "left": offered - 80 * 1024**3}
+        part = pod("part").shared(20)
+        await client.post("/filter", json=nodes_call(part, "pairs"))
+        assert (await client.post("/bind", json=bind_call(part, "pairs"))).json() == {"Error": ""}
+        assert await gauges(client) == {"offered": offered, "left": offered - 100 * 1024**3}
+
+
+async def gauges(client: httpx.AsyncClient) -> dict[str, float]:
+    """What the metrics tell of GPU memory, bytes."""
+    text = (await client.get("/metrics")).text
+    return {name: float(value) for name, value in re.findall(r"^linkwise_gpu_memory_(\w+)_bytes (\S+)$", text, re.MULTILINE)}
+
+
+async def test_a_reserve_lowers_what_is_offered_of_each_gpu_and_is_told_in_the_refusal():
+    """Of 81,559 MiB 2,048 are kept: 77 GiB are whole ones of the rest."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app_of(gpu_reserve_mib=2048)), base_url="http://linkwise") as client:
+        node = (await client.get("/api/v1/nodes/switched")).json()
+        assert {(gpu["memoryMiB"], gpu["offeredMiB"], gpu["leftMiB"]) for gpu in node["gpus"]} == {(81_559, 77 * 1024, 77 * 1024)}
+        assert node["memoryOfferedMiB"] == 8 * 77 * 1024
+        fits, refused = [(await client.post("/filter", json=nodes_call(pod("p").shared(gib), "switched"))).json() for gib in (77, 78)]
+    assert fits["NodeNames"] == ["switched"]
+    assert refused["FailedAndUnresolvableNodes"]["switched"] == (
+        "linkwise: 78 GiB of one GPU asked, the largest of the node (NVIDIA H100 80GB HBM3) gives 77 GiB of its 81559 MiB, 2048 MiB kept in reserve"
+    )
 
 
 # --- put together ---------------------------------------------------------------------------------------------------

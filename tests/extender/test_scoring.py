@@ -1,16 +1,18 @@
 """Which of the feasible nodes is best: bandwidth, then the remainder, then the policy, then the name; exactly one gets 10."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster import Cluster, Room, TentativeHold, View
-from extender.demand import Shape, read_demand
+from extender.demand import Demand, Shape, read_demand
 from extender.placement import Placement, Plan
 from extender.reasons import Refusal
 from extender.sample_machines import SAMPLE_MACHINES
-from extender.scoring import EQUAL, LADDER, TOP, Scores, _ladder, score
+from extender.scoring import EQUAL, LADDER, TOP, Scores, _ladder, score, score_without_gpus
 from extender.settings import Policy
 from tests.builders import Clock, PodBuilder, cluster, pod
 
@@ -42,7 +44,7 @@ def beside(view: View, held: dict[int, int] | None) -> dict[int, Room]:
 def scored(asked: PodBuilder | Shape, view: View, policy: Policy = Policy.PACK, held: dict[int, int] | None = None) -> dict[str, int]:
     shape = asked if isinstance(asked, Shape) else shape_of(asked)
     rows = feasible(shape, view)
-    found = score(shape, policy, view, rows, beside(view, held), Placement())
+    found = score(Demand(shape, policy=policy), view, rows, beside(view, held), Placement())
     return {view.names[row]: int(points) for row, points in zip(rows, found.score, strict=True)}
 
 
@@ -109,7 +111,7 @@ MATRIX_VIEW = view_of(
 def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: str, asked: PodBuilder, weights: dict[int, float] | None):
     """HAMi 2973: the spread policy inverts the topology score."""
     demand = read_demand(asked.annotated(topology=topology).build(), policy=policy)
-    found = score(demand.shape, demand.policy, MATRIX_VIEW, np.arange(4), {}, Placement(weights))
+    found = score(demand, MATRIX_VIEW, np.arange(4), {}, Placement(weights))
     assert MATRIX_VIEW.names[found.top or 0] == winner
 
 
@@ -125,7 +127,7 @@ def test_policy_by_topology_every_cell(topology: str, policy: Policy, winner: st
 )
 def test_what_the_cluster_is_asked_for_decides_where_bandwidth_does_not(topology: str, weights: dict[int, float], winner: str):
     view = view_of(broken=("bridges", {0, 1, 2, 3, 4, 5}), whole=("bridges", ALL), slow=("pcie", ALL))
-    found = score(shape_of(TWO.annotated(topology=topology)), Policy.PACK, view, np.arange(3), {}, Placement(weights))
+    found = score(Demand(shape_of(TWO.annotated(topology=topology))), view, np.arange(3), {}, Placement(weights))
     assert view.names[found.top or 0] == winner
 
 
@@ -139,7 +141,7 @@ def test_what_the_cluster_is_asked_for_decides_where_bandwidth_does_not(topology
 )
 def test_where_no_island_is_at_stake_the_demands_decide(weights: dict[int, float], winner: str):
     view = view_of(broken=("pcie", {0, 1, 2, 3, 4, 5}), whole=("pcie", ALL))
-    found = score(shape_of(TWO.annotated(topology="none")), Policy.PACK, view, np.arange(2), {}, Placement(weights))
+    found = score(Demand(shape_of(TWO.annotated(topology="none"))), view, np.arange(2), {}, Placement(weights))
     assert view.names[found.top or 0] == winner
 
 
@@ -148,7 +150,7 @@ def test_where_no_island_is_at_stake_the_demands_decide(weights: dict[int, float
 def test_no_island_is_broken_while_a_broken_one_has_room_however_demands_are_weighed(asked: PodBuilder, weights: dict[int, float] | None):
     """Six GPUs behind an NVSwitch are worth more than a bridged pair, and yet the pair stays whole; breaking one costs two levels."""
     view = view_of(broken=("nvswitch", {0, 1, 2, 3, 4, 5}), whole=("bridges", ALL))
-    found = score(shape_of(asked), Policy.PACK, view, np.arange(2), {}, Placement(weights))
+    found = score(Demand(shape_of(asked)), view, np.arange(2), {}, Placement(weights))
     assert view.names[found.top or 0] == "broken"
     assert found.score[view.names.index("whole")] <= 8
 
@@ -226,7 +228,7 @@ def test_a_pod_that_does_not_care_is_not_sent_where_nothing_is_left_either():
 def test_holds_leave_no_plan_where_nothing_is_left_beside_them():
     view = view_of(a=("mesh", {0, 1}), b=("mesh", {0, 1}))
     shape, rows = shape_of(TWO), feasible(shape_of(TWO), view)
-    found = score(shape, Policy.PACK, view, rows, beside(view, {0: 0b0011}), Placement())
+    found = score(Demand(shape), view, rows, beside(view, {0: 0b0011}), Placement())
     assert plan_at(found, rows, 0, shape, view) is None
     assert (found.top, found.runner_up, found.score.tolist()) == (1, None, [0, 10])
 
@@ -242,7 +244,7 @@ policies = st.sampled_from(Policy)
 def found_in(view: View, asked: PodBuilder, policy: Policy, held: dict[int, int] | None = None) -> tuple[Scores, np.ndarray]:
     shape = shape_of(asked)
     rows = feasible(shape, view)
-    return score(shape, policy, view, rows, beside(view, held), Placement()), rows
+    return score(Demand(shape, policy=policy), view, rows, beside(view, held), Placement()), rows
 
 
 @settings(deadline=None, max_examples=60)
@@ -272,7 +274,7 @@ def test_the_order_of_the_names_in_the_call_changes_nothing(built: dict[str, tup
     shuffled = rows.copy()
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
     first, second = (
-        dict(zip((view.names[row] for row in each), score(shape, policy, view, each, {}, Placement()).score.tolist(), strict=True))
+        dict(zip((view.names[row] for row in each), score(Demand(shape, policy=policy), view, each, {}, Placement()).score.tolist(), strict=True))
         for each in (rows, shuffled)
     )
     assert first == second
@@ -299,5 +301,42 @@ def test_less_loss_is_never_a_lower_score_and_no_policy_buys_a_slower_set(built:
 @pytest.mark.parametrize("policy", Policy)
 def test_no_candidates_are_no_scores(asked: PodBuilder, policy: Policy):
     view = view_of(full=("mesh", set()))
-    found = score(shape_of(asked), policy, view, np.zeros(0, np.int64), {}, Placement())
+    found = score(Demand(shape_of(asked), policy=policy), view, np.zeros(0, np.int64), {}, Placement())
     assert (found.score.tolist(), found.loss.tolist(), dict(found.beside), found.top, found.runner_up) == ([], [], {}, None, None)
+
+
+# --- costs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_without_gpus_goes_where_its_cpu_is_spare():
+    """One machine has CPU for more than its GPUs, one just enough for half of them, one none of whose GPUs is free."""
+    view = view_of(spare=("pcie", ALL), scarce=("pcie", ALL), used=("pcie", set()))
+    view = replace(view, cpu_left=np.array([640_000, 32_000, 32_000], np.int64))
+    rows = np.array([0, 1, 2, -1])
+    scores = score_without_gpus(8000, view, rows, Placement())
+    assert scores[[0, 1]].tolist() == [TOP, 0]
+    assert scores.tolist().count(TOP) == 1
+    assert scores[2] == 9, "no GPU waits for its CPU"
+
+
+def test_a_pod_without_gpus_has_no_say_where_nothing_is_lost_anywhere():
+    """All nodes 0, so that kube-scheduler's own scores decide."""
+    view = view_of(a=("pcie", ALL), b=("nvswitch", ALL))
+    assert score_without_gpus(8000, view, np.array([0, 1, -1]), Placement()).tolist() == [0, 0, 0]
+    assert score_without_gpus(8000, Cluster("nvidia.com/gpu", Clock()).view(), np.array([-1, -1]), Placement()).tolist() == [0, 0]
+
+
+def test_a_share_goes_where_a_gpu_is_shared_already():
+    """An idle GPU costs more than the rest of one whose other half is in use."""
+    view = view_of(idle=("pcie", ALL), shared=("pcie", ALL))
+    left, free = view.left.copy(), view.free.copy()
+    left[1, 0], free[1] = 10_240, 0b11111110
+    shares = pod().shared(8)
+    assert top(scored(shares, replace(view, left=left, free=free))) == "shared"
+
+
+def test_of_equal_bandwidths_the_cost_for_the_pods_to_come_decides():
+    """Two machines behind NVSwitch, one without CPU for more than the pod: there nothing is left to lose."""
+    view = view_of(a=("nvswitch", ALL), b=("nvswitch", ALL))
+    view = replace(view, cpu_left=np.array([400_000, 2_000], np.int64))
+    assert top(scored(TWO, view)) == "b"

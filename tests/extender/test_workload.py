@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.demand_class import SEED_TARGET, DemandClass
 from extender.settings import Settings
-from extender.workload import MOST_GPUS, STEP, STEP_EVERY_S, Workload, read_weights
+from extender.workload import MOST_GPUS, STEP, STEP_EVERY_S, FixedWorkload, Workload, read_weights, read_workload
 from tests.builders import NOW, Clock, cluster, extender_on, pod
 from tests.machines import BRIDGES_CROSSED
 from topology.errors import InputError
@@ -187,5 +188,105 @@ async def test_the_choice_of_a_set_follows_what_the_cluster_is_asked_for():
     after = extender.verbs.evaluate(notebook.build())
     assert (before.weights, after.weights) == (SEED_WEIGHTS, {8: 1.0})
     assert extender.verbs.placement.weighed(extender.cluster.view().classes[0]).weights == {8: 1.0}
-    extender.verbs.fix_workload(None)
+    extender.verbs.reset_workload()
     assert extender.verbs.evaluate(notebook.build()).weights == SEED_WEIGHTS
+
+
+SHARE = DemandClass(4000, 1, 10_240)
+
+
+def test_classes_follow_what_is_asked_in_steps_of_their_own():
+    """Before the time of a step, and where little has moved, the target is the same object."""
+    histogram, clock = workload()
+    for _ in range(200):
+        histogram.note_class(SHARE)
+    assert not histogram.follow_classes()
+    assert histogram.target is SEED_TARGET
+    clock.now += STEP_EVERY_S
+    assert histogram.follow_classes()
+    assert (histogram.target[0].mib, histogram.target[0].popularity > 0.7) == (10_240, True)
+    before = histogram.target
+    histogram.note_class(SHARE)
+    clock.now += STEP_EVERY_S
+    assert not histogram.follow_classes()
+    assert histogram.target is before
+
+
+def test_a_restarted_process_follows_at_once():
+    """The pods that it finds bound are no burst."""
+    histogram, _ = workload()
+    for _ in range(200):
+        histogram.note_class(SHARE)
+    assert histogram.follow_classes(at_once=True)
+
+
+def test_fixed_classes_stay_until_the_reset_which_forgets_what_was_counted():
+    """As with weights."""
+    histogram, clock = workload()
+    histogram.fix_classes((DemandClass(0, 8, popularity=3.0), DemandClass(0, 1, 1024, popularity=1.0)))
+    assert [one.popularity for one in histogram.target] == [0.75, 0.25]
+    for _ in range(200):
+        histogram.note_class(SHARE)
+    clock.now += STEP_EVERY_S
+    assert not histogram.follow_classes()
+    assert histogram.state().target_fixed
+    histogram.reset()
+    clock.now += STEP_EVERY_S
+    assert not histogram.follow_classes()
+    assert histogram.target is SEED_TARGET
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        pytest.param({"weights": {"8": 2}}, FixedWorkload({8: 2.0}, None), id="weights alone"),
+        pytest.param({"classes": [{"gpus": 8, "popularity": 2}]}, FixedWorkload(None, (DemandClass(0, 8),)), id="classes alone"),
+        pytest.param({"weights": {"8": 1}, "classes": [{"gpus": 8, "popularity": 2}]}, FixedWorkload({8: 1.0}, (DemandClass(0, 8),)), id="both"),
+    ],
+)
+def test_a_body_fixes_what_it_speaks_of(body: object, told: FixedWorkload):
+    """What it does not speak of goes on as it was."""
+    assert read_workload(body) == told
+
+
+@pytest.mark.parametrize(
+    "body", [pytest.param({}, id="neither"), pytest.param({"weights": 1, "classes": [{"gpus": 8, "popularity": 2}]}, id="one of them bad")]
+)
+def test_a_body_that_fixes_nothing_or_half_is_refused(body: object):
+    """Nothing is half done."""
+    with pytest.raises(InputError, match="accepted"):
+        read_workload(body)
+
+
+def test_bad_weights_beside_good_classes_change_neither():
+    """Both are checked before either counts."""
+    extender = extender_on(cluster().dgx1v("a"))
+    with pytest.raises(InputError):
+        extender.verbs.fix_workload({}, (DemandClass(0, 8),))
+    assert extender.verbs.workload.target is SEED_TARGET
+    with pytest.raises(InputError):
+        extender.verbs.fix_workload({8: 1.0}, ())
+    assert not extender.verbs.workload.state().fixed
+
+
+async def test_what_pods_were_bound_with_decides_what_placement_looks_ahead_by():
+    """Bound pods are counted by class: CPU, GPUs, and the model that they ask for."""
+    extender = extender_on(cluster().nvswitch("a"))
+    asked = pod("eight").annotated(gpu_model="*H100*")
+    extender.cluster.apply_pod(asked.holding("a", *cluster().nvswitch("a").uuids("a")).build())
+    for number in range(100):
+        extender.verbs.workload.note_class(DemandClass(number % 2, 8, model="*H100*"))
+    extender.verbs.follow_demands(at_once=True)
+    target = extender.verbs.placement.outlook.target
+    assert target is extender.verbs.workload.target
+    counted = sum(one.popularity for one in target if one.model == "*H100*")
+    assert counted == pytest.approx(101 / 151, abs=0.03)
+
+
+def test_fixed_classes_decide_at_once():
+    """As weights do."""
+    extender = extender_on(cluster().nvswitch("a"))
+    extender.verbs.fix_workload(None, (DemandClass(0, 8),))
+    assert extender.verbs.placement.outlook.target == (DemandClass(0, 8),)
+    extender.verbs.reset_workload()
+    assert extender.verbs.placement.outlook.target is SEED_TARGET

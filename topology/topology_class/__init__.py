@@ -14,6 +14,6 @@ while can be worked out in another process (`apart`).
 
 from topology.topology_class.packing import Tables
 from topology.topology_class.subsets import members, union
-from topology.topology_class.tables import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, TopologyClass, topology_class
+from topology.topology_class.tables import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, TopologyClass, accepts_model, topology_class
 
-__all__ = ["ALMOST", "ISLAND", "SEED_WEIGHTS", "GpuSet", "Tables", "TopologyClass", "members", "topology_class", "union"]
+__all__ = ["ALMOST", "ISLAND", "SEED_WEIGHTS", "GpuSet", "Tables", "TopologyClass", "accepts_model", "members", "topology_class", "union"]

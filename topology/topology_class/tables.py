@@ -225,6 +225,14 @@ class TopologyClass:
                 worth += weight * (self._packing(k) / KB_PER_GB)
         return _frozen(worth)
 
+    def packed(self, k: int) -> NDArray[np.float64]:
+        """Return the best that disjoint sets of ``k`` GPUs can be worth together inside every mask, shape (2**n,), GPU x GB/s; 0 where ``k`` fits nowhere.
+
+        At `Depth.AT_ONCE` a bound from above where that is not quick.
+        """
+        self._check(k=k)
+        return self._packing(k) / KB_PER_GB if k <= self.size else np.zeros(1 << self.size)
+
     def _packing(self, k: int) -> Packing:
         if k not in self._packings:
             self._packings[k] = _frozen(at_most(self.bandwidth, k) if self._in_a_hurry else packing(self.bandwidth, k))
@@ -366,9 +374,8 @@ class TopologyClass:
 
     @cachedmethod(lambda self: self._model_masks)
     def model_mask(self, globs: str) -> int:
-        """Return the GPUs whose model matches a glob, or any of several with commas between them, whatever the case; a GPU of unknown model matches only ``*``."""
-        patterns = [glob.strip().upper() for glob in globs.split(",")]
-        return sum(1 << i for i, model in enumerate(self.models) if any(_matches(model, pattern) for pattern in patterns))
+        """Return the GPUs whose model is accepted, as `accepts_model` has it."""
+        return sum(1 << i for i, model in enumerate(self.models) if accepts_model(globs, model))
 
     def numa_masks(self) -> dict[int | str, int]:
         """Return the GPUs of each NUMA node; the key is text where a range was printed. GPUs of which nothing is told are in none."""
@@ -428,9 +435,14 @@ class TopologyClass:
             raise InternalError(f"asked a class of {self.size} GPUs for {k} of mask {mask:#b}")
 
 
-def _matches(model: str | None, pattern: str) -> bool:
-    """Tell whether a GPU's model matches a glob in capitals."""
-    return pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern))
+def accepts_model(globs: str, model: str | None) -> bool:
+    """Tell whether a model matches a glob, or any of several with commas between them, whatever the case; an unknown model matches only ``*``.
+
+    >>> accepts_model("*T4*, *A10*", "Tesla T4"), accepts_model("*", None)
+    (True, True)
+    """
+    patterns = (glob.strip().upper() for glob in globs.split(","))
+    return any(pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern)) for pattern in patterns)
 
 
 def _frozen(array: _Array) -> _Array:

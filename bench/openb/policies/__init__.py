@@ -6,7 +6,7 @@
     packing         partly used GPUs before idle ones, used nodes before idle ones
     bestfit         the least left, CPU and GPU weighed equally
     fgd             fragmentation gradient descent
-    linkwise        Linkwise's own code, which is not of the paper
+    linkwise        Linkwise's own code, which is not of the paper: with M given to it, as FGD has it, and counting for itself (`linkwise-online`)
 
 `scored` holds what they share: a score a node, kept until that node changes. All scores are integers from 0 to 100, as kube-scheduler's are; the floor matters, as it
 makes ties. A policy that is not of the paper joins `POLICIES` with one line; it may be any `Placer`.
@@ -25,6 +25,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "bestfit": bestfit.BestFit,
     "fgd": fgd.FGD,
     "linkwise": linkwise.LinkwisePolicy,
+    "linkwise-online": linkwise.OnlinePolicy,
 }
 
 __all__ = ["POLICIES"]

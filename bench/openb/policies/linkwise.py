@@ -14,6 +14,7 @@ from bench.openb.workload import PodClass
 from extender.protocol import JsonObject
 from extender.settings import Policy, Settings
 from extender.simulate.sides import Linkwise
+from extender.workload import read_workload
 from topology.capacity import MIB_PER_GIB
 from topology.errors import InternalError
 from topology.topology_class import members
@@ -28,6 +29,13 @@ class LinkwisePolicy:
         self.side = Linkwise(snapshot_of(surroundings.cluster.nodes, machine), Settings.model_construct(), Policy.PACK)
         if self.side.problems:
             raise InternalError(f"the trace's nodes cannot be read: {self.side.problems[0]}")
+        self._look_ahead(surroundings.target)
+
+    def _look_ahead(self, target: Sequence[PodClass]) -> None:
+        told = read_workload(workload_of(target))
+        assert told.weights is not None
+        assert told.classes is not None
+        self.side.fix_workload(told.weights, told.classes)
 
     def place(self, pod: Pod) -> Placement | None:
         """Return where Linkwise puts the pod."""
@@ -37,6 +45,18 @@ class LinkwisePolicy:
     def leave(self, pod: Pod) -> None:
         """Let the pod go."""
         self.side.finish(job_of(pod))
+
+
+class OnlinePolicy(LinkwisePolicy):
+    """Production code that knows nothing of the pods to come but those that it has placed; one comes every second."""
+
+    def _look_ahead(self, target: Sequence[PodClass]) -> None:
+        """Count for itself."""
+
+    def place(self, pod: Pod) -> Placement | None:
+        """Return where Linkwise puts the pod."""
+        self.side.now_s += 1.0
+        return super().place(pod)
 
 
 def workload_of(target: Sequence[PodClass]) -> JsonObject:

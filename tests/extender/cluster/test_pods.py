@@ -1,11 +1,13 @@
 """What of a pod matters to the state, however odd the rest of it looks."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from extender.cluster.pods import read_bound_pod, uid_of
+from extender.demand_class import DemandClass
 from tests.builders import PodBuilder, allocation_of, pod
 from tests.strategies import deep, json_objects, odd_pods
 
@@ -20,6 +22,8 @@ TWO = allocation_of("a", {"main": ["GPU-1", "GPU-2"]})
         pytest.param(pod().gpus(2).bound_to("a", TWO, "Succeeded"), id="all containers have ended well"),
         pytest.param(pod().gpus(2).bound_to("a", TWO, "Failed"), id="failed: its GPUs are free at once (kubernetes 120146)"),
         pytest.param(pod().plain().bound_to("a"), id="bound without GPUs"),
+        pytest.param(pod().gpus(0).bound_to("a"), id="bound, and asks for no GPU in so many words"),
+        pytest.param(pod().gpus(0, resource="nvidia.com/gpu.shared").bound_to("a"), id="bound, and asks for no replica of a GPU"),
     ],
 )
 def test_a_pod_that_holds_nothing(builder: PodBuilder):
@@ -164,3 +168,31 @@ def test_annotations_of_gpushare_mean_nothing_on_a_pod_that_asks_nothing_of_its_
     assert found is not None
     assert (found.problem, found.share) == ("", None)
     assert read_bound_pod(pod().plain().carrying(idx="0").bound_to("a").build(), GPU) is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        pytest.param([{"uuid": "GPU-1"}, {"uuid": "GPU-2"}], DemandClass(2000, 2, model="*T4*"), id="two whole GPUs"),
+        pytest.param([{"uuid": "GPU-1", "memoryMiB": 10240, "shared": True}], DemandClass(2000, 1, 10240, "*T4*"), id="a share"),
+        pytest.param(
+            [{"uuid": f"GPU-{number}", "memoryMiB": 2048, "shared": True} for number in range(3)],
+            DemandClass(2000, 3, 2048, "*T4*"),
+            id="shares on three",
+        ),
+    ],
+)
+def test_a_bound_pod_is_counted_by_what_it_was_given(gpus: list[dict[str, Any]], expected: DemandClass):
+    """CPU from its containers, GPUs from its allocation, the model from its wish."""
+    raw = pod("counted").annotated(gpu_model="*T4*").bound_to("a", json.dumps({"v": 1, "node": "a", "containers": {"main": gpus}})).build()
+    raw["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]
+    found = read_bound_pod(raw, "nvidia.com/gpu")
+    assert found is not None
+    assert found.demand_class == expected
+
+
+def test_a_bound_pod_without_allocation_is_counted_by_what_it_asks_for():
+    """It came around Linkwise; what it asked for is known all the same."""
+    found = read_bound_pod(pod("around").gpus(4).bound_to("a").build(), "nvidia.com/gpu")
+    assert found is not None
+    assert found.demand_class == DemandClass(0, 4)

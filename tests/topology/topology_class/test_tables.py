@@ -278,6 +278,14 @@ def test_a_full_dgx2_serves_two_halves():
     assert eights[0xFFFE] == pytest.approx(0.1 * 15 + 8 * 150)
 
 
+def test_what_sets_of_a_size_are_worth_together_is_part_of_the_worth():
+    kind = class_of(DGX2_16)
+    assert kind.packed(8)[[0xFFFF, 0xFFFE, 0x7F]].tolist() == [2 * 8 * 150, 8 * 150, 0]
+    assert not kind.packed(17).any()
+    counted = 0.1 * np.bitwise_count(np.arange(1 << 16)) + 0.5 * kind.packed(4) + 0.5 * kind.packed(2)
+    assert kind.worth_of_remainders({2: 0.5, 4: 0.5}) == pytest.approx(counted)
+
+
 # --- floors, ceilings, edges
 
 

@@ -1,0 +1,47 @@
+"""What costs know of every row is the same whether rows were looked at one change after the other or all at once."""
+
+import numpy as np
+import pytest
+
+from extender.placement.outlook import Outlook
+from extender.placement.outlook_tables import GpuKind, supply_of
+from extender.placement.row_facts import RowFacts, gpus_left
+from tests.builders import cluster, extender_on, pod
+
+NODES = cluster().dgx1v("b", "a").pcie("c")
+HELD = pod("p").gpus(2).holding("a", *NODES.uuids("a")[:2])
+
+
+def test_changes_one_by_one_and_a_first_look_tell_the_same():
+    """Only the rows that changed are looked at again."""
+    extender = extender_on(NODES)
+    step, at_once = RowFacts(), RowFacts()
+    assert step.follow(extender.cluster.view())
+    assert step.taken == 0.0
+    extender.cluster.apply_pod(HELD.build())
+    view, outlook = extender.cluster.view(), Outlook()
+    assert not step.follow(view), "the supply is what it was"
+    at_once.follow(view)
+    assert step.taken == at_once.taken == pytest.approx(2 / int(np.bitwise_count(view.usable).sum()))
+    assert step.numbers(view, outlook).tolist() == at_once.numbers(view, outlook).tolist()
+    assert step.supply == at_once.supply == supply_of(view)
+
+
+def test_a_view_that_was_seen_is_not_looked_at_again():
+    """The same generation has the same facts."""
+    facts, view = RowFacts(), extender_on(NODES).cluster.view()
+    assert facts.follow(view)
+    assert not facts.follow(view)
+
+
+def test_names_are_ranked_whatever_the_order_of_rows():
+    """Rows stand as nodes came: b, a, c."""
+    view = extender_on(NODES).cluster.view()
+    assert [view.names[at] for at in np.argsort(RowFacts().name_ranks(view))] == ["a", "b", "c"]
+
+
+def test_a_gpu_of_which_a_part_is_left_counts_as_that_part():
+    """Eight GPUs less two held ones."""
+    view = extender_on(NODES.with_pods(HELD)).cluster.view()
+    assert gpus_left(view, np.array([view.row_of["a"]])).tolist() == [6.0]
+    assert {gpu.gib > 0 for gpu in supply_of(view) if isinstance(gpu, GpuKind)} == {True}
