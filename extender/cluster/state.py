@@ -331,7 +331,7 @@ class Cluster:
             self._enter(pod, Charges(observed, {}), EntryState.OBSERVED)
         else:
             self.ledger.release(pod.uid)
-            asked = f"{pod.gpus} {self._resource}" if pod.gpus else "GPUs"
+            asked = "parts of GPUs" if pod.shared else f"{pod.gpus} {self._resource}"
             self._closures.close(pod.node, pod.uid, Refusal.UNKNOWN_HOLDER, f"pod {pod.namespace}/{pod.name} uses {asked} and carries no allocation")
 
     def _enter(self, pod: BoundPod, charged: Charges, state: EntryState) -> None:

@@ -80,6 +80,7 @@ class Candidates:
 
 
 _BITS: Final = np.arange(MOST_GPUS)
+_DIGITS: Final = 6
 
 
 class Prospector(Protocol):
@@ -118,34 +119,27 @@ def look(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, pros
     found = Candidates.none(len(rows))
     after = Rooms(rooms.idle.copy(), rooms.left.copy(), rooms.offered)
     classes = view.class_index[rows]
-    for number in set(classes.tolist()):
-        at = np.nonzero(classes == number)[0]
+    numbers = set(classes.tolist())
+    for number in numbers:
+        at = np.nonzero(classes == number)[0] if len(numbers) > 1 else slice(None)
         kind, here = view.classes[number], rooms.take(at)
         of: Prospects | RoomProspects
+        where: NDArray[np.int64] | slice
         if demand.shape.is_shared:
             shared = prospector.room_prospects(demand.shape, kind, here)
-            of, where, union, taken = shared, np.arange(len(at)), shared.union, shared.taken
+            of, where, union, taken = shared, slice(None), shared.union, shared.taken
         else:
             whole = prospector.prospects(demand.shape, kind, here.idle)
             of, where, union = whole, here.idle, whole.union[here.idle]
-            taken = np.where(union[:, None] >> _BITS & 1, here.left, 0).astype(np.int32)
-        for position, numbers in enumerate((of.bandwidth, of.worth_lost, of.broken, of.left)):
-            found.numbers[position, at] = numbers[where]
+            taken = here.left * (union[:, None] >> _BITS & 1).astype(np.int32)
+        for position, column in enumerate((of.bandwidth, of.worth_lost, of.broken, of.left)):
+            found.numbers[position, at] = column[where]
         after.idle[at], after.left[at] = here.idle & ~union, here.left - taken
     cpu = view.cpu_left[rows]
     before, then = State(cpu, rooms.idle, rooms.left), State(cpu - demand.requests.cpu_milli, after.idle, after.left)
+    found.worth_lost[:] = np.round(found.worth_lost, _DIGITS)  # equal hardware must compare equal, whatever the order in which its worth was added up
     found.cost[:] = judge.outlook.cost(judge.numbers[rows], before, then, judge.weight)
     return found
-
-
-def _state(view: View, rows: NDArray[np.int64], rooms: Rooms, cpu_milli: int) -> State:
-    return State(view.cpu_left[rows] - cpu_milli, rooms.idle, rooms.left)
-
-
-def cost_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], judge: Judge) -> NDArray[np.float64]:
-    """Return what a pod without GPUs costs the pods to come by the CPU that it takes, shape (n,)."""
-    rooms = rooms_of(view, rows)
-    return judge.outlook.cost(judge.numbers[rows], _state(view, rows, rooms, 0), _state(view, rows, rooms, cpu_milli), 0.0)
 
 
 def rows_to_look_at(view: View, generation: int, known: Candidates) -> NDArray[np.int64]:

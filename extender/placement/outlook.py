@@ -70,16 +70,35 @@ class Outlook:
 
     def cost(self, numbers: NDArray[np.int64], before: State, after: State, weight: float) -> NDArray[np.float64]:
         """Return what it costs that n nodes go from one state to the other, shape (n,), less is better; ``weight`` of F, 0.0 for a pod without GPUs."""
+        cpu, idle = np.concatenate((before.cpu, after.cpu)), np.concatenate((before.idle, after.idle))
+        both = State(cpu, idle, np.concatenate((before.left, after.left)))
+        value = self._made().value(np.concatenate((numbers, numbers)), both, weight)
+        return np.round(value[: len(numbers)] - value[len(numbers) :], DIGITS)
+
+    def by_gpus(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
+        """Return what the GPUs of n nodes could still serve, whatever their CPU, shape (n,)."""
+        return self._made().by_gpus(numbers, state)
+
+    def cost_of_cpu(self, numbers: NDArray[np.int64], by_gpus: NDArray[np.float64], cpu: NDArray[np.int64], cpu_milli: int) -> NDArray[np.float64]:
+        """Return what `cost` does for a pod that takes so much of the ``cpu`` that is left, and nothing else; ``by_gpus`` as above."""
         tables = self._made()
-        return np.round(tables.value(numbers, before, weight) - tables.value(numbers, after, weight), DIGITS)
+        return np.round(tables.worth(numbers, cpu, by_gpus) - tables.worth(numbers, cpu - cpu_milli, by_gpus), DIGITS)
 
     def cost_of_shares(self, kind: TopologyClass, rooms: Rooms, mib: int) -> NDArray[np.float64]:
         """Return the cost of a share of ``mib`` on each GPU of n nodes of a class, shape (n, 16), for the choice among the GPUs of one node: CPU plays no part.
 
         What it says of GPUs without room does not matter.
         """
-        numbers = self.numbers([kind], np.zeros(len(rooms.idle), np.int32), rooms.offered)
-        return self._made().cost_of_shares(numbers, rooms, mib)
+        if not len(rooms.idle):
+            return np.zeros(rooms.left.shape)
+        if (rooms.offered == rooms.offered[0]).all():
+            number = self._number(kind, rooms.offered[0])
+            return self._made().cost_of_shares(number, rooms, mib)
+        cost = np.empty(rooms.left.shape)
+        for row in range(len(rooms.idle)):
+            own = rooms.take(np.array([row]))
+            cost[row] = self.cost_of_shares(kind, own, mib)[0]
+        return cost
 
     def _made(self) -> "_Tables":
         if self._tables is None:
@@ -90,6 +109,14 @@ class Outlook:
 def weight_of_fragmentation(taken: float) -> float:
     """Return the weight of F in a cluster of whose GPUs that share is taken, 0.0 to 1.0. A step, as costs are kept between calls."""
     return WEIGHT_WHEN_FULL if taken >= FULL_FROM else WEIGHT_WITH_ROOM
+
+
+@dataclass(frozen=True, slots=True)
+class _InPlenty:
+    """Of one kind of node with as much CPU as any class asks for: ``value`` (16, L) of each GPU by level, ``used`` (2**n,) of its idle GPUs by the classes of several."""
+
+    value: NDArray[np.float64]
+    used: NDArray[np.float64]
 
 
 class _Tables:
@@ -115,40 +142,56 @@ class _Tables:
         self._at = (columns * (np.cumsum(masks) - masks))[:, None] + np.arange(columns) * masks[:, None]  # (K, columns)
         self._bits = np.array([(1 << kind.topology.size) - 1 for kind in kinds])  # (K,)
         self._cpu_per_milli = np.array([one.cpu_per_milli for one in of_nodes])  # (K,)
+        self._plenty: dict[int, _InPlenty] = {}
+        self._asks_cpu = bool((self._cpu_per_milli > 0).all())
         self._scarcity = np.array([one.scarcity for one in of_nodes])  # (K,)
 
     def value(self, numbers: NDArray[np.int64], state: State, weight: float) -> NDArray[np.float64]:
         """Return W - ``weight`` x F, shape (n,)."""
         gpu, levels = self._gpu[numbers], self._levels(state.idle, state.left)
-        per_milli = self._cpu_per_milli[numbers]
-        by_cpu = np.where(per_milli > 0, np.maximum(state.cpu, 0) / np.where(per_milli > 0, per_milli, 1.0), np.inf)
-        worth = self._scarcity[numbers] * np.minimum(by_cpu, self._price[gpu, levels].sum(axis=1))
+        worth = self.worth(numbers, state.cpu, self._price[gpu, levels].sum(axis=1))
         if not weight:
-            return np.asarray(worth)
+            return worth
         bands = np.searchsorted(self._cpus, state.cpu, side="right")
         fragmentation = self._lost[gpu, bands[:, None], levels].sum(axis=1) - self._used_by_sets(numbers, bands, state.idle)
         return np.asarray(worth - weight * fragmentation)
+
+    def by_gpus(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
+        """Return what the GPUs of a node could still serve, whatever its CPU, shape (n,)."""
+        return np.asarray(self._price[self._gpu[numbers], self._levels(state.idle, state.left)].sum(axis=1))
+
+    def worth(self, numbers: NDArray[np.int64], cpu: NDArray[np.int64], by_gpus: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return W, shape (n,)."""
+        if self._asks_cpu:
+            return np.asarray(self._scarcity[numbers] * np.minimum(np.maximum(cpu, 0) / self._cpu_per_milli[numbers], by_gpus))
+        per_milli = self._cpu_per_milli[numbers]
+        by_cpu = np.where(per_milli > 0, np.maximum(cpu, 0) / np.where(per_milli > 0, per_milli, 1.0), np.inf)
+        return np.asarray(self._scarcity[numbers] * np.minimum(by_cpu, by_gpus))
 
     def _used_by_sets(self, numbers: NDArray[np.int64], bands: NDArray[np.int64], idle: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what the classes of several whole GPUs can use of the idle ones, shape (n,)."""
         useful = self._useful[self._at[numbers] + (idle & self._bits[numbers])[:, None]]
         return np.asarray((self._shares[numbers, bands] * useful).sum(axis=1))
 
-    def cost_of_shares(self, numbers: NDArray[np.int64], rooms: Rooms, mib: int) -> NDArray[np.float64]:
-        """Return the cost of a share on each GPU, shape (n, 16), with as much CPU as any class asks for."""
-        bands = np.full(len(numbers), len(self._cpus))
-        gpu, before = self._gpu[numbers], self._levels(rooms.idle, rooms.left)
-        held = np.where(rooms.idle[:, None] >> _BITS & 1, rooms.offered, rooms.left) - mib
+    def cost_of_shares(self, number: int, rooms: Rooms, mib: int) -> NDArray[np.float64]:
+        """Return the cost of a share on each GPU of nodes of one kind, shape (n, 16), with as much CPU as any class asks for."""
+        tables = self._in_plenty(number)
+        before = self._levels(rooms.idle, rooms.left)
+        held = np.where(before == self._idle, rooms.offered, rooms.left) - mib
         after = np.clip(held // MIB_PER_GIB, 0, self._idle - 1)
-        worth = self._scarcity[numbers][:, None] * (self._price[gpu, before] - self._price[gpu, after])
-        lost = self._lost[gpu, bands[:, None], after] - self._lost[gpu, bands[:, None], before]
-        idle = (rooms.idle & self._bits[numbers])[:, None]
-        rest = np.concatenate([idle, idle & ~(1 << _BITS)], axis=1)  # (n, 17) all idle ones, and those without each
-        useful = self._useful[self._at[numbers][:, None, :] + rest[:, :, None]]
-        used = (self._shares[numbers, bands][:, None, :] * useful).sum(axis=2)
-        broken = used[:, :1] - used[:, 1:]
-        cost: NDArray[np.float64] = np.round(worth + WEIGHT_INSIDE * (lost + broken), DIGITS)
+        idle = rooms.idle & self._bits[number]
+        broken = tables.used[idle][:, None] - tables.used[idle[:, None] & ~(1 << _BITS)]
+        cost: NDArray[np.float64] = np.round(tables.value[_BITS, before] - tables.value[_BITS, after] + WEIGHT_INSIDE * broken, DIGITS)
         return cost
+
+    def _in_plenty(self, number: int) -> "_InPlenty":
+        """Return what `cost_of_shares` goes by, made when it is first asked for."""
+        if number not in self._plenty:
+            gpu, band, bits = self._gpu[number], len(self._cpus), int(self._bits[number])
+            value = self._scarcity[number] * self._price[gpu] - WEIGHT_INSIDE * self._lost[gpu, band]
+            numbers = np.full(bits + 1, number)
+            self._plenty[number] = _InPlenty(value, self._used_by_sets(numbers, np.full(bits + 1, band), np.arange(bits + 1)))
+        return self._plenty[number]
 
     def _levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the level of each GPU, shape (n, 16)."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from extender.cluster import Room, View
 from extender.demand import Demand, Shape
 from extender.demand_class import Target
-from extender.placement.candidates import Candidates, Judge, cost_without_gpus, look, rooms_of, rows_to_look_at, with_room
+from extender.placement.candidates import Candidates, Judge, look, rooms_of, rows_to_look_at, with_room
 from extender.placement.fits import Fits, refusals, usable_mask
 from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
@@ -126,35 +126,41 @@ class Placement:
             rooms = Rooms(rooms.idle & wanted, left, rooms.offered)
         return RoomProspects.of(shape, self.weighed(kind), rooms, self.plan, self.outlook)
 
-    def judge(self, view: View, *, with_gpus: bool = True) -> Judge:
-        """Return by what costs are judged in a view: without GPUs by CPU alone."""
+    def judge(self, view: View) -> Judge:
+        """Return by what costs are judged in a view."""
         if self._rows.follow(view):
             self._judge_by(Outlook(self.outlook.target, self._rows.supply))
-        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken) if with_gpus else 0.0)
+        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken))
 
     def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
         """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
-        judge = self.judge(view)
-        key = (demand.shape, demand.requests.cpu_milli, judge.weight)
-        generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
-        anew = rows_to_look_at(view, generation, known)
-        if len(known.cost) != view.rows:
-            before, known = known, Candidates.none(view.rows)
-            known.put(np.arange(len(before.cost)), before)
-        if len(anew):
-            code = self.fits(demand.shape, view).code[anew]
-            fitting = anew[code == Refusal.FITS]
-            known.bandwidth[anew[code != Refusal.FITS]] = IMPOSSIBLE
-            known.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))  # in place: nobody else has this array
-        self._candidates[key] = (view.generation, known)
-        found = known.take(rows)
+        found = self.all_candidates(demand, view).take(rows)
         others = np.nonzero(np.isin(rows, list(beside)))[0] if beside else np.zeros(0, np.int64)
         if len(others):
             rooms = rooms_of(view, rows[others])
             for position, row in enumerate(rows[others].tolist()):
                 with_room(rooms, position, beside[row])
-            found.put(others, look(demand, view, rows[others], rooms, self, judge))
+            found.put(others, look(demand, view, rows[others], rooms, self, self.judge(view)))
         return found
+
+    def all_candidates(self, demand: Demand, view: View) -> Candidates:
+        """Return what every row of the view would give a demand; it holds until the next call, and is not to be written."""
+        judge = self.judge(view)
+        key = (demand.shape, demand.requests.cpu_milli, judge.weight)
+        generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
+        if generation == view.generation and len(known.cost) == view.rows:
+            return known
+        anew = rows_to_look_at(view, generation, known)
+        if len(known.cost) != view.rows:
+            before, known = known, Candidates.none(view.rows)
+            known.put(np.arange(len(before.cost)), before)
+        fits = self.fits(demand.shape, view).code[anew] == Refusal.FITS
+        known.bandwidth[anew[~fits]] = IMPOSSIBLE
+        fitting = anew[fits]
+        if len(fitting):
+            known.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))
+        self._candidates[key] = (view.generation, known)
+        return known
 
     def name_ranks(self, view: View) -> NDArray[np.int64]:
         """Return the place of each row's name among all names, shape (rows,): the last word among equals."""
@@ -162,7 +168,9 @@ class Placement:
 
     def cost_without_gpus(self, cpu_milli: int, view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what a pod without GPUs costs the GPU pods to come on nodes that have a class, shape (n,)."""
-        return cost_without_gpus(cpu_milli, view, rows, self.judge(view, with_gpus=False))
+        judge = self.judge(view)
+        by_gpus = self._rows.by_gpus(view, self.outlook)
+        return judge.outlook.cost_of_cpu(judge.numbers[rows], by_gpus[rows], view.cpu_left[rows], cpu_milli)
 
     def place(self, shape: Shape, view: View, row: int, room: Room | None = None) -> Plan | None:
         """Return the plan on one node now, None where the pod does not fit; in ``room``, where only part of what the node has may be used."""
@@ -176,6 +184,12 @@ class Placement:
             return Refusal.NO_TOPOLOGY
         return Refusal(int(refusals(shape, view, np.array([row]), self.plan)[0]))
 
+    def hosting(self, shape: Shape, view: View, row: int) -> int:
+        """Return the bits of the GPUs of a node that could be in the set that refusals for links tell of."""
+        wanted, leading = usable_mask(shape, view.classes[view.class_index[row]]), shape.leading
+        free = int(view.free[row]) & wanted
+        return hosts_of_one(leading.mib, free, tuple(view.left[row].tolist())) & wanted if leading.is_share else free
+
     def numbers(self, shape: Shape, view: View, row: int) -> NodeNumbers:
         """Return the numbers behind a refusal of that node."""
         if row < 0 or view.class_index[row] < 0:
@@ -185,10 +199,7 @@ class Placement:
         free = int(view.free[row]) & wanted
         # The best that the pod would accept; where nothing is near enough, the best of all, which tells what there is.
         ceilings = dict.fromkeys((shape.ceiling, Distance.SYS)) if shape.largest > 1 else ()
-        hosting = free
-        if shape.is_shared:
-            largest = max(shape.parts, key=lambda part: part.gpus)
-            hosting = hosts_of_one(largest.mib, free, view.room(row).left) & wanted
+        hosting = self.hosting(shape, view, row)
         best = next(filter(None, (kind.best_set(hosting, shape.largest, ceiling, one_numa=shape.one_numa) for ceiling in ceilings)), None)
         return NodeNumbers(
             total=kind.size,
@@ -217,4 +228,5 @@ def _memory_numbers(shape: Shape, kind: TopologyClass, view: View, row: int, wan
         "large_enough": int((left >= share).sum()),
         "model": kind.models[largest],
         "memory_mib": view.gpus[row].memory_mib[largest],
+        "reserve_mib": view.gpus[row].reserve_mib,
     }

@@ -184,10 +184,9 @@ class Linkwise(Side):
         job, demand = wanted.job, wanted.demand
         if not demand.wants_gpus:
             return int(rows[score_without_gpus(wanted.requests.cpu_milli, view, rows, self.placement).argmax()]), None
-        top = top_of(demand, view, rows, self.placement)
-        if top is None:
+        row = top_of(demand, view, rows, self.placement)
+        if row is None:
             return None
-        row = int(rows[top])
         plan = decide(BindCall(job.namespace, job.name, job.uid, view.names[row]), demand, view, self.placement)
         return None if plan is None else (row, plan)
 
