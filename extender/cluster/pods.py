@@ -141,7 +141,8 @@ def _gpus(raw: Mapping[str, Any], resource: str) -> int:
         whole = read_demand(stripped, resource).shape.gpus
     except DemandError:
         whole = 0
-    return whole or int(any(_is_gpu(name, resource) for amounts in _amounts(raw) for name in amounts))
+    # Nothing, which the API server stores as "0", is what a pod asks for that wants to be placed by us without a GPU.
+    return whole or int(any(_is_gpu(name, resource) and amount not in ("0", 0) for amounts in _amounts(raw) for name, amount in amounts.items()))
 
 
 def _is_gpu(name: object, resource: str) -> bool:

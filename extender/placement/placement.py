@@ -225,4 +225,5 @@ def _memory_numbers(shape: Shape, kind: TopologyClass, view: View, row: int, wan
         "large_enough": int((left >= share).sum()),
         "model": kind.models[largest],
         "memory_mib": view.gpus[row].memory_mib[largest],
+        "reserve_mib": view.gpus[row].reserve_mib,
     }

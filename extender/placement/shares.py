@@ -210,7 +210,8 @@ class _Search:
             cost, left = np.round(self.preference.cost_of_shares(kind, rooms, part.mib)[0], _DIGITS), rooms.left[0].astype(np.float64)
         inside = (found[:, None] >> _COLUMNS & 1).astype(np.bool_)
         bandwidth = kind.bandwidth[found]
-        slower = np.where(bandwidth >= ALMOST * bandwidth.max(), 0.0, -bandwidth) if shape.careful else np.zeros(len(found))
+        fastest = bandwidth.max()
+        slower = np.where(bandwidth >= ALMOST * fastest, -fastest, -bandwidth) if shape.careful else np.zeros(len(found))
         order = np.lexsort(
             (
                 np.arange(len(found)),  # as the tables order them: worth, nearness, numbering
