@@ -68,6 +68,14 @@ def top_of(demand: Demand, view: View, rows: NDArray[np.int64], placement: Place
     return next(iter(_order(_keys(demand, candidates, placement.name_ranks(view), possible), possible, most=1)), None)
 
 
+def top_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> int:
+    """Return the row, of some that are known, that `score_without_gpus` would give `TOP`; the first by name where that makes no difference."""
+    has_gpus = rows[view.class_index[rows] >= 0]
+    cost = np.zeros(view.rows)
+    cost[has_gpus] = placement.cost_without_gpus(cpu_milli, view, has_gpus)
+    return _order([cost, placement.name_ranks(view)], rows, most=1)[0]
+
+
 def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> NDArray[np.int8]:
     """Score nodes for a pod without GPUs, by what its CPU costs the GPU pods to come, shape (n,); 0 for all where that makes no difference.
 

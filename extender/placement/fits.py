@@ -40,6 +40,14 @@ def usable_mask(shape: Shape, kind: TopologyClass) -> int:
     return near & _model_mask(shape, kind)
 
 
+def usable_room(shape: Shape, kind: TopologyClass, room: Room) -> Room:
+    """Return what a node has to give to a pod that takes only some of its GPUs."""
+    wanted = usable_mask(shape, kind)
+    if wanted == (1 << kind.size) - 1:
+        return room
+    return Room(room.idle & wanted, tuple(amount if wanted >> bit & 1 else 0 for bit, amount in enumerate(room.left)), room.offered)
+
+
 def _model_mask(shape: Shape, kind: TopologyClass) -> int:
     return (1 << kind.size) - 1 if shape.model is None else kind.model_mask(shape.model)
 

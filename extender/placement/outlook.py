@@ -11,6 +11,8 @@ All are in milli of an average GPU of the cluster. The weight of F grows when th
 cut; then, whether the next pod finds a place as things stand.
 """
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.cluster import Room
 from extender.demand_class import SEED_TARGET, Target
 from extender.placement.outlook_tables import Expectation, GpuKind, NodeKind, gpu_tables, node_tables
 from extender.placement.shares import Rooms
@@ -44,6 +47,15 @@ class State:
     left: NDArray[np.int32]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """`State` for one node: numbers of Python, and ``left`` by bit."""
+
+    cpu: int
+    idle: int
+    left: Sequence[int]
+
+
 class Outlook:
     """The costs under one target workload; tables of the kinds of nodes are made when they are first asked about, and kept."""
 
@@ -51,6 +63,7 @@ class Outlook:
         self.target = target
         self._expected = Expectation(target, supply or {})
         self._numbers: dict[tuple[str, bytes], int] = {}
+        self._numbers_of_rooms: dict[tuple[str, tuple[int, ...]], int] = {}
         self._kinds: list[NodeKind] = []
         self._tables: _Tables | None = None
 
@@ -100,6 +113,18 @@ class Outlook:
             cost[row] = self.cost_of_shares(kind, own, mib)[0]
         return cost
 
+    def costs_on(self, kind: TopologyClass, room: Room, mib: int) -> list[float]:
+        """Return what `cost_of_shares` does for one node, a number a bit of the class."""
+        key = (kind.version, room.offered)
+        if key not in self._numbers_of_rooms:
+            self._numbers_of_rooms[key] = self._number(kind, np.array(room.offered, np.int32))
+        return self._made().costs_on(self._numbers_of_rooms[key], room, mib)
+
+    def cost_on(self, number: int, before: NodeState, after: NodeState, weight: float) -> float:
+        """Return what `cost` does for one node."""
+        tables = self._made()
+        return rounded(tables.value_of(number, before, weight) - tables.value_of(number, after, weight))
+
     def _made(self) -> "_Tables":
         if self._tables is None:
             self._tables = _Tables(self._kinds, self._expected)
@@ -119,6 +144,15 @@ class _InPlenty:
     used: NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class _Few:
+    """What one node at a time needs as lists: GPUs of each kind of node, CPU of the bands, where the columns of `useful` begin."""
+
+    gpus: list[list[int]]
+    cpus: list[int]
+    at: list[list[int]]
+
+
 class _Tables:
     """The tables of all kinds of nodes and GPUs side by side, so that nodes of all kinds are looked up together. K kinds of nodes, G of GPUs, B bands of CPU, L levels.
 
@@ -133,11 +167,11 @@ class _Tables:
         self._idle = levels - 1
         self._cpus = expected.cpus
         self._gpu = np.array([[gpus[gpu] for gpu in kind.gpus] + [0] * (MOST_GPUS - len(kind.gpus)) for kind in kinds])  # (K, 16)
-        self._price = np.array([_widened(one.price, levels) for one in of_gpus]).reshape(-1, levels)  # (G, L) milli
-        self._lost = np.array([_widened(one.lost, levels) for one in of_gpus]).reshape(-1, len(self._cpus) + 1, levels)  # (G, B, L) milli
-        self._shares = np.array([np.pad(one.shares, ((0, 0), (0, columns - len(one.useful)))) for one in of_nodes])  # (K, B, columns)
+        self._price = _exact(np.array([_widened(one.price, levels) for one in of_gpus]).reshape(-1, levels))  # (G, L) milli
+        self._lost = _exact(np.array([_widened(one.lost, levels) for one in of_gpus]).reshape(-1, len(self._cpus) + 1, levels))  # (G, B, L) milli
+        self._shares = _exact(np.array([np.pad(one.shares, ((0, 0), (0, columns - len(one.useful)))) for one in of_nodes]))  # (K, B, columns)
         # One after the other, not in one array: machines of 16 GPUs have 256 times the masks of those of 8.
-        self._useful = np.concatenate([np.pad(one.useful, ((0, columns - len(one.useful)), (0, 0))).ravel() for one in of_nodes])
+        self._useful = _exact(np.concatenate([np.pad(one.useful, ((0, columns - len(one.useful)), (0, 0))).ravel() for one in of_nodes]), 2.0**8)
         masks = np.array([one.useful.shape[1] for one in of_nodes])
         self._at = (columns * (np.cumsum(masks) - masks))[:, None] + np.arange(columns) * masks[:, None]  # (K, columns)
         self._bits = np.array([(1 << kind.topology.size) - 1 for kind in kinds])  # (K,)
@@ -145,6 +179,7 @@ class _Tables:
         self._plenty: dict[int, _InPlenty] = {}
         self._asks_cpu = bool((self._cpu_per_milli > 0).all())
         self._scarcity = np.array([one.scarcity for one in of_nodes])  # (K,)
+        self._few = _Few([self._gpu[at, : len(kind.gpus)].tolist() for at, kind in enumerate(kinds)], self._cpus.tolist(), self._at.tolist())
 
     def value(self, numbers: NDArray[np.int64], state: State, weight: float) -> NDArray[np.float64]:
         """Return W - ``weight`` x F, shape (n,)."""
@@ -193,9 +228,51 @@ class _Tables:
             self._plenty[number] = _InPlenty(value, self._used_by_sets(numbers, np.full(bits + 1, band), np.arange(bits + 1)))
         return self._plenty[number]
 
+    # --- the same for one node at a time: for a few rows, what numpy costs per operation is more than the work
+
+    def value_of(self, number: int, state: NodeState, weight: float) -> float:
+        """Return what `value` does for one node, to the last bit: sums of what the tables hold are exact, in whatever order (`_exact`)."""
+        gpus, levels = self._few.gpus[number], self._levels_of(state)
+        by_gpus = sum(map(self._price.item, gpus, levels))
+        per_milli = self._cpu_per_milli.item(number)
+        by_cpu = max(state.cpu, 0) / per_milli if per_milli > 0 else math.inf
+        worth: float = self._scarcity.item(number) * min(by_cpu, by_gpus)
+        if not weight:
+            return worth
+        band, lost = bisect_right(self._few.cpus, state.cpu), self._lost.item
+        idle = state.idle & self._bits.item(number)
+        used = sum(self._shares.item(number, band, column) * self._useful.item(at + idle) for column, at in enumerate(self._few.at[number]))
+        return worth - weight * (sum(lost(gpu, band, level) for gpu, level in zip(gpus, levels, strict=False)) - used)
+
+    def costs_on(self, number: int, room: Room, mib: int) -> list[float]:
+        """Return what `cost_of_shares` does for one node, a number a bit of its kind."""
+        tables, bits = self._in_plenty(number), range(len(self._few.gpus[number]))
+        idle = room.idle & self._bits.item(number)
+        value, used = tables.value.item, tables.used.item
+        costs = []
+        for bit, before in zip(bits, self._levels_of(NodeState(0, room.idle, room.left)), strict=False):
+            held = (room.offered[bit] if before == self._idle else room.left[bit]) - mib
+            after = min(max(held // MIB_PER_GIB, 0), self._idle - 1)
+            costs.append(rounded(value(bit, before) - value(bit, after) + WEIGHT_INSIDE * (used(idle) - used(idle & ~(1 << bit)))))
+        return costs
+
+    def _levels_of(self, state: NodeState) -> list[int]:
+        most = self._idle - 1
+        return [self._idle if state.idle >> bit & 1 else min(left // MIB_PER_GIB, most) for bit, left in enumerate(state.left)]
+
     def _levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the level of each GPU, shape (n, 16)."""
         return np.asarray(np.where(idle[:, None] >> _BITS & 1, self._idle, np.minimum(left // MIB_PER_GIB, self._idle - 1)))
+
+
+def rounded(value: float) -> float:
+    """Return a cost with `DIGITS` digits, as numpy rounds it."""
+    return round(value * 10**DIGITS) / 10**DIGITS
+
+
+def _exact(table: NDArray[np.float64], parts: float = 2.0**20) -> NDArray[np.float64]:
+    """Return a table in whole multiples of a power of two: sums and products of them stay below 53 bits, so they are the same in whatever order they are made."""
+    return np.asarray(np.rint(table * parts) / parts)
 
 
 def _widened(table: NDArray[np.float64], levels: int) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from extender.cluster import Room, View
 from extender.demand import Demand, Shape
 from extender.demand_class import Target
 from extender.placement.candidates import Candidates, Judge, look, rooms_of, rows_to_look_at, with_room
-from extender.placement.fits import Fits, refusals, usable_mask
+from extender.placement.fits import Fits, refusals, usable_mask, usable_room
 from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
@@ -97,12 +97,8 @@ class Placement:
 
     def plan(self, shape: Shape, kind: TopologyClass, room: Room) -> Plan | None:
         """Return the plan in what a node of a class has to give, None where there is none; it is restricted to the model and the NICs asked for here."""
-        wanted = usable_mask(shape, kind)
-        if not shape.is_shared:
-            room = Room(room.idle & wanted)  # nothing else matters: nodes with other shares have one plan
-        elif wanted != (1 << kind.size) - 1:
-            left = tuple(amount if wanted >> bit & 1 else 0 for bit, amount in enumerate(room.left))
-            room = Room(room.idle & wanted, left, room.offered)
+        # Of whole GPUs nothing else matters: nodes with other shares have one plan.
+        room = usable_room(shape, kind, room) if shape.is_shared else Room(room.idle & usable_mask(shape, kind))
         key = (kind.version, room, shape)
         if key not in self._plans:
             weighed = self.weighed(kind)
@@ -116,6 +112,14 @@ class Placement:
         if known is None:
             known = self._prospects[key] = Prospects(shape, self.weighed(kind), self.plan)
         known.look_at(masks)
+        return known
+
+    def prospects_on(self, shape: Shape, kind: TopologyClass, mask: int) -> Prospects:
+        """Return the tables of a shape on a class, filled for that mask."""
+        known = self._prospects.get((kind.version, shape))
+        if known is None:
+            return self.prospects(shape, kind, np.array([mask]))
+        known.look_at_one(mask)
         return known
 
     def room_prospects(self, shape: Shape, kind: TopologyClass, rooms: Rooms) -> RoomProspects:

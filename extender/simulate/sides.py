@@ -26,7 +26,7 @@ from extender.placement.fits import usable_mask
 from extender.protocol import BindCall
 from extender.reasons import Refusal, wire_sentence
 from extender.requests import Requests, read_requests
-from extender.scoring import score_without_gpus, top_of
+from extender.scoring import top_of, top_without_gpus
 from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.selectors import Selectors
@@ -184,7 +184,7 @@ class Linkwise(Side):
             return None
         job, demand = wanted.job, wanted.demand
         if not demand.wants_gpus:
-            return int(rows[score_without_gpus(wanted.requests.cpu_milli, view, rows, self.placement).argmax()]), None
+            return top_without_gpus(wanted.requests.cpu_milli, view, rows, self.placement), None
         row = top_of(demand, view, rows, self.placement)
         if row is None:
             return None
