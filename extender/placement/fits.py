@@ -5,6 +5,7 @@ Called by `placement`, which keeps the answers by shape and asks again only for 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from extender.placement.plan import Plan
 from extender.reasons import Refusal
 from topology.capacity import hosts
 from topology.topology_class import TopologyClass
+
+FITS: Final = int(Refusal.FITS)  # numpy takes a member of an enumeration for an object with operators of its own, and asks it for them each time
 
 Rows = NDArray[np.int64]
 Masks = NDArray[np.uint32]
@@ -59,9 +62,9 @@ def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[
         return code
     if shape.plugin_gpus:
         served = np.fromiter((view.gpus[row].plugin_gpus for row in rows.tolist()), np.int64, len(rows))
-        code[(code == Refusal.FITS) & (served > shape.plugin_gpus)] = Refusal.GPUSHARE_CONTAINERS
-        code[(code == Refusal.FITS) & (served == 0)] = Refusal.NOT_GPUSHARE
-    classes = np.where(code == Refusal.FITS, view.class_index[rows], NO_CLASS)
+        code[(code == FITS) & (served > shape.plugin_gpus)] = Refusal.GPUSHARE_CONTAINERS
+        code[(code == FITS) & (served == 0)] = Refusal.NOT_GPUSHARE
+    classes = np.where(code == FITS, view.class_index[rows], NO_CLASS)
     for number in set(classes.tolist()) - {NO_CLASS}:
         kind = view.classes[number]
         at = np.nonzero(classes == number)[0]
@@ -95,7 +98,7 @@ def _by_links(shape: Shape, kind: TopologyClass, free: Masks, planner: Planner) 
     """Return the Refusal of masks with enough GPUs: no set on one NUMA node, none near enough, none fast enough, no split over the containers."""
     code = _by_set(shape, kind, free, shape.largest)
     if len(shape.parts) > 1:
-        open_ones = np.nonzero(code == Refusal.FITS)[0]
+        open_ones = np.nonzero(code == FITS)[0]
         masks, back = np.unique(free[open_ones], return_inverse=True)
         fits = np.fromiter((planner(shape, kind, Room(int(mask), ())) is not None for mask in masks), bool, len(masks))
         code[open_ones[~fits[back]]] = Refusal.SPLIT
@@ -125,7 +128,7 @@ def _by_shares(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planne
     for part in sorted(shape.parts, key=lambda part: (part.mib, part.gpus), reverse=True):
         of_part = _by_part(shape, part, kind, view, rows)
         code = np.where((code == 0) | ((of_part > 0) & (of_part < code)), of_part, code)
-    for at in np.nonzero(code == Refusal.FITS)[0].tolist():
+    for at in np.nonzero(code == FITS)[0].tolist():
         if planner(shape, kind, view.room(rows[at])) is None:
             code[at] = Refusal.SPLIT
     return code.astype(np.int8)
