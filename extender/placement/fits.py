@@ -15,6 +15,7 @@ from extender.demand import Part, Shape
 from extender.placement.plan import Plan
 from extender.reasons import Refusal
 from topology.capacity import hosts
+from topology.links import Distance
 from topology.topology_class import TopologyClass
 
 FITS: Final = int(Refusal.FITS)  # numpy takes a member of an enumeration for an object with operators of its own, and asks it for them each time
@@ -64,12 +65,25 @@ def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[
         served = np.fromiter((view.gpus[row].plugin_gpus for row in rows.tolist()), np.int64, len(rows))
         code[(code == FITS) & (served > shape.plugin_gpus)] = Refusal.GPUSHARE_CONTAINERS
         code[(code == FITS) & (served == 0)] = Refusal.NOT_GPUSHARE
-    classes = np.where(code == FITS, view.class_index[rows], NO_CLASS)
+    in_doubt = (code == FITS) & ~_fits_plainly(shape, view, rows)
+    if not in_doubt.any():
+        return code
+    classes = np.where(in_doubt, view.class_index[rows], NO_CLASS)
     for number in set(classes.tolist()) - {NO_CLASS}:
         kind = view.classes[number]
         at = np.nonzero(classes == number)[0]
         code[at] = _refusals_of_class(shape, kind, view, rows[at], planner)
     return code
+
+
+def _fits_plainly(shape: Shape, view: View, rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows have enough room for a pod of one container that wishes nothing else, False for any other; most pods are of that kind, and most rows fit."""
+    if len(shape.parts) > 1 or (shape.model, shape.nic_ceiling, shape.floor, shape.ceiling) != (None, None, 0.0, Distance.SYS) or shape.one_numa:
+        return np.zeros(len(rows), np.bool_)
+    part = shape.parts[0]
+    if not part.is_share:
+        return np.asarray(np.bitwise_count(view.free[rows]) >= part.gpus)
+    return np.asarray((view.left[rows] >= part.mib).sum(axis=1) >= part.gpus)
 
 
 def _refusals_of_class(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
@@ -84,8 +98,6 @@ def _refusals_of_class(shape: Shape, kind: TopologyClass, view: View, rows: Rows
         if not shape.is_shared:
             code[enough] = _by_links(shape, kind, free[enough], planner)
         code[~enough] = Refusal.NOT_ENOUGH_FREE
-    if not code.any():
-        return code  # whoever fits meets every other limit as well
     code[np.bitwise_count(view.usable[rows] & wanted) < max(shape.gpus, shape.largest)] = Refusal.TOO_SMALL
     if shape.nic_ceiling is not None and int(wanted).bit_count() < max(shape.gpus, shape.largest):
         code[:] = Refusal.NIC
