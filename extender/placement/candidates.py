@@ -82,7 +82,6 @@ class Candidates:
 
 _BITS: Final = np.arange(MOST_GPUS)
 _DIGITS: Final = 6
-_NOTHING: Final = (IMPOSSIBLE, 0.0, 0.0, 0.0, 0.0)
 FEW: Final = 12  # rows up to which one at a time is faster than all at once; where both are equally fast was measured on openb
 
 
@@ -128,11 +127,7 @@ def with_room(rooms: Rooms, position: int, room: Room) -> None:
 def look(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, prospector: Prospector, judge: Judge) -> Candidates:
     """Look at those nodes, all of which fit by the state of the view, as if they had ``rooms`` to give."""
     if len(rows) <= FEW and (not demand.shape.is_shared or is_one_share(demand.shape)):
-        return Candidates(
-            np.array([_look_at_one(demand, view, row, room, prospector, judge) for row, room in zip(rows.tolist(), rooms, strict=True)])
-            .reshape(-1, 5)
-            .T
-        )
+        return _look_at_each(demand, view, rows, rooms, prospector, judge)
     found = Candidates.none(len(rows))
     after = Rooms(rooms.idle.copy(), rooms.left.copy(), rooms.offered)
     classes = view.class_index[rows]
@@ -159,33 +154,50 @@ def look(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, pros
     return found
 
 
-def _look_at_one(demand: Demand, view: View, row: int, room: Room, prospector: Prospector, judge: Judge) -> tuple[float, ...]:
-    """Return the column of one node: what `look` does for many, which costs more for a few."""
-    shape, kind = demand.shape, prospector.weighed(view.classes[view.class_index[row]])
-    left = list(room.left)
-    if shape.is_shared:
-        mib, usable = shape.parts[0].mib, usable_room(shape, kind, room)
-        bit = best_gpu(kind, usable, mib, judge.outlook)
-        if bit < 0:
-            return _NOTHING
-        union, rest = 1 << bit, usable.idle & ~(1 << bit)
-        left[bit] -= mib
-        worth_lost, broken = (
-            kind.worth.item(usable.idle) - kind.worth.item(rest),
-            kind.whole_islands.item(usable.idle) - kind.whole_islands.item(rest),
-        )
-        numbers = (0.0, worth_lost, broken, sum(usable.left))
-    else:
-        tables, mask = prospector.prospects_on(shape, kind, room.idle), room.idle
-        union = tables.union.item(mask)
-        if not union:
-            return _NOTHING
-        left = [0 if union >> bit & 1 else amount for bit, amount in enumerate(left)]
-        numbers = (tables.bandwidth.item(mask), tables.worth_lost.item(mask), tables.broken.item(mask), tables.left.item(mask))
-    cpu = view.cpu_left.item(row)
-    before, after = NodeState(cpu, room.idle, room.left), NodeState(cpu - demand.requests.cpu_milli, room.idle & ~union, left)
-    cost = judge.outlook.cost_on(judge.numbers.item(row), before, after, judge.weight)
-    return (numbers[0], rounded(numbers[1]), *numbers[2:], cost)
+def _look_at_each(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, prospector: Prospector, judge: Judge) -> Candidates:
+    """Do what `look` does, node by node: for a few, what numpy costs per operation is more than the work."""
+    look_at = _share_on if demand.shape.is_shared else _whole_on
+    levels = judge.outlook.levels(rooms.idle, rooms.left).tolist()
+    found = []
+    for row, room, own, cpu in zip(rows.tolist(), rooms, levels, view.cpu_left[rows].tolist(), strict=True):
+        seen = look_at(demand.shape, prospector.weighed(view.classes[view.class_index.item(row)]), room, prospector, (judge, row, own))
+        if seen is None:
+            found.append((IMPOSSIBLE, 0.0, 0.0, 0.0, 0.0))
+            continue
+        (bandwidth, worth_lost, broken, left), union, after = seen
+        before, then = NodeState(cpu, room.idle, own), NodeState(cpu - demand.requests.cpu_milli, room.idle & ~union, after)
+        cost = judge.outlook.cost_on(judge.numbers.item(row), before, then, judge.weight)
+        found.append((bandwidth, rounded(worth_lost), broken, left, cost))
+    return Candidates(np.array(found, np.float64).reshape(-1, 5).T.copy())
+
+
+_Seen = tuple[
+    tuple[float, float, float, float], int, list[int]
+]  # bandwidth, worth lost, islands broken and left; bits of the GPUs taken; levels afterwards
+
+
+def _share_on(shape: Shape, kind: TopologyClass, room: Room, _: Prospector, at: tuple[Judge, int, list[int]]) -> _Seen | None:
+    """Return what one share would get on one node."""
+    judge, row, levels = at
+    mib, usable = shape.parts[0].mib, usable_room(shape, kind, room)
+    bit = best_gpu(kind, usable, mib, lambda: judge.outlook.costs_at(judge.numbers.item(row), usable, levels, mib))
+    if bit < 0:
+        return None
+    rest = usable.idle & ~(1 << bit)
+    worth_lost, broken = kind.worth.item(usable.idle) - kind.worth.item(rest), kind.whole_islands.item(usable.idle) - kind.whole_islands.item(rest)
+    after = levels.copy()
+    after[bit] = judge.outlook.level(room.left[bit] - mib)
+    return (0.0, worth_lost, broken, sum(usable.left)), 1 << bit, after
+
+
+def _whole_on(shape: Shape, kind: TopologyClass, room: Room, prospector: Prospector, at: tuple[Judge, int, list[int]]) -> _Seen | None:
+    """Return what whole GPUs would get on one node."""
+    tables, mask = prospector.prospects_on(shape, kind, room.idle), room.idle
+    union = tables.union.item(mask)
+    if not union:
+        return None
+    after = [0 if union >> bit & 1 else level for bit, level in enumerate(at[2])]
+    return (tables.bandwidth.item(mask), tables.worth_lost.item(mask), tables.broken.item(mask), tables.left.item(mask)), union, after
 
 
 def rows_to_look_at(view: View, generation: int, known: Candidates) -> NDArray[np.int64]:

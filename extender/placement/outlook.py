@@ -49,11 +49,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """`State` for one node: numbers of Python, and ``left`` by bit."""
+    """`State` for one node: numbers of Python, and instead of what is left of each GPU its level in the tables (`Outlook.levels`), by bit."""
 
     cpu: int
     idle: int
-    left: Sequence[int]
+    levels: Sequence[int]
 
 
 class Outlook:
@@ -118,7 +118,19 @@ class Outlook:
         key = (kind.version, room.offered)
         if key not in self._numbers_of_rooms:
             self._numbers_of_rooms[key] = self._number(kind, np.array(room.offered, np.int32))
-        return self._made().costs_on(self._numbers_of_rooms[key], room, mib)
+        return self.costs_at(self._numbers_of_rooms[key], room, self._made().levels_of(room), mib)
+
+    def costs_at(self, number: int, room: Room, levels: Sequence[int], mib: int) -> list[float]:
+        """Return the same where the number and the levels are known."""
+        return self._made().costs_at(number, room, levels, mib)
+
+    def levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the level of each GPU of n nodes, shape (n, 16): whole GiB left, or that it is idle."""
+        return self._made().levels(idle, left)
+
+    def level(self, left: int) -> int:
+        """Return the level of a GPU that is not idle."""
+        return self._made().level(left)
 
     def cost_on(self, number: int, before: NodeState, after: NodeState, weight: float) -> float:
         """Return what `cost` does for one node."""
@@ -183,7 +195,7 @@ class _Tables:
 
     def value(self, numbers: NDArray[np.int64], state: State, weight: float) -> NDArray[np.float64]:
         """Return W - ``weight`` x F, shape (n,)."""
-        gpu, levels = self._gpu[numbers], self._levels(state.idle, state.left)
+        gpu, levels = self._gpu[numbers], self.levels(state.idle, state.left)
         worth = self.worth(numbers, state.cpu, self._price[gpu, levels].sum(axis=1))
         if not weight:
             return worth
@@ -193,7 +205,7 @@ class _Tables:
 
     def by_gpus(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
         """Return what the GPUs of a node could still serve, whatever its CPU, shape (n,)."""
-        return np.asarray(self._price[self._gpu[numbers], self._levels(state.idle, state.left)].sum(axis=1))
+        return np.asarray(self._price[self._gpu[numbers], self.levels(state.idle, state.left)].sum(axis=1))
 
     def worth(self, numbers: NDArray[np.int64], cpu: NDArray[np.int64], by_gpus: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return W, shape (n,)."""
@@ -211,7 +223,7 @@ class _Tables:
     def cost_of_shares(self, number: int, rooms: Rooms, mib: int) -> NDArray[np.float64]:
         """Return the cost of a share on each GPU of nodes of one kind, shape (n, 16), with as much CPU as any class asks for."""
         tables = self._in_plenty(number)
-        before = self._levels(rooms.idle, rooms.left)
+        before = self.levels(rooms.idle, rooms.left)
         held = np.where(before == self._idle, rooms.offered, rooms.left) - mib
         after = np.clip(held // MIB_PER_GIB, 0, self._idle - 1)
         idle = rooms.idle & self._bits[number]
@@ -232,7 +244,7 @@ class _Tables:
 
     def value_of(self, number: int, state: NodeState, weight: float) -> float:
         """Return what `value` does for one node, to the last bit: sums of what the tables hold are exact, in whatever order (`_exact`)."""
-        gpus, levels = self._few.gpus[number], self._levels_of(state)
+        gpus, levels = self._few.gpus[number], state.levels
         by_gpus = sum(map(self._price.item, gpus, levels))
         per_milli = self._cpu_per_milli.item(number)
         by_cpu = max(state.cpu, 0) / per_milli if per_milli > 0 else math.inf
@@ -244,23 +256,26 @@ class _Tables:
         used = sum(self._shares.item(number, band, column) * self._useful.item(at + idle) for column, at in enumerate(self._few.at[number]))
         return worth - weight * (sum(lost(gpu, band, level) for gpu, level in zip(gpus, levels, strict=False)) - used)
 
-    def costs_on(self, number: int, room: Room, mib: int) -> list[float]:
+    def costs_at(self, number: int, room: Room, levels: Sequence[int], mib: int) -> list[float]:
         """Return what `cost_of_shares` does for one node, a number a bit of its kind."""
-        tables, bits = self._in_plenty(number), range(len(self._few.gpus[number]))
-        idle = room.idle & self._bits.item(number)
-        value, used = tables.value.item, tables.used.item
+        tables = self._in_plenty(number)
+        idle, value, used = room.idle & self._bits.item(number), tables.value.item, tables.used.item
         costs = []
-        for bit, before in zip(bits, self._levels_of(NodeState(0, room.idle, room.left)), strict=False):
+        for bit, before in zip(range(len(self._few.gpus[number])), levels, strict=False):
             held = (room.offered[bit] if before == self._idle else room.left[bit]) - mib
-            after = min(max(held // MIB_PER_GIB, 0), self._idle - 1)
-            costs.append(rounded(value(bit, before) - value(bit, after) + WEIGHT_INSIDE * (used(idle) - used(idle & ~(1 << bit)))))
+            cost = value(bit, before) - value(bit, self.level(max(held, 0)))
+            costs.append(rounded(cost + WEIGHT_INSIDE * (used(idle) - used(idle & ~(1 << bit)))))
         return costs
 
-    def _levels_of(self, state: NodeState) -> list[int]:
-        most = self._idle - 1
-        return [self._idle if state.idle >> bit & 1 else min(left // MIB_PER_GIB, most) for bit, left in enumerate(state.left)]
+    def levels_of(self, room: Room) -> list[int]:
+        """Return what `levels` does for one node."""
+        return [self._idle if room.idle >> bit & 1 else self.level(left) for bit, left in enumerate(room.left)]
 
-    def _levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
+    def level(self, left: int) -> int:
+        """Return the level of a GPU that is not idle."""
+        return min(left // MIB_PER_GIB, self._idle - 1)
+
+    def levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the level of each GPU, shape (n, 16)."""
         return np.asarray(np.where(idle[:, None] >> _BITS & 1, self._idle, np.minimum(left // MIB_PER_GIB, self._idle - 1)))
 

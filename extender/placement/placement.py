@@ -17,7 +17,7 @@ from extender.cluster import Room, View
 from extender.demand import Demand, Shape
 from extender.demand_class import Target
 from extender.placement.candidates import Candidates, Judge, look, rooms_of, rows_to_look_at, with_room
-from extender.placement.fits import Fits, refusals, usable_mask, usable_room
+from extender.placement.fits import FITS, Fits, refusals, usable_mask, usable_room
 from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
@@ -31,6 +31,7 @@ from topology.topology_class import TopologyClass, members
 _CLASSES_KEPT = 256
 _SHAPES_KEPT = 512
 _PLANS_KEPT = 65_536
+_UNKNOWN: Any = object()  # None is a plan's answer
 _CANDIDATES_KEPT = 128  # 40 bytes a node each
 _PROSPECTS_KEPT = 256  # 1 MB each for 16 GPUs, 4 kB for 8
 
@@ -43,8 +44,9 @@ class Placement:
         self.outlook = Outlook() if outlook is None else outlook
         self._rows = RowFacts()
         self._candidates: LRUCache[tuple[Shape, int, float], tuple[int, Candidates]] = LRUCache(_CANDIDATES_KEPT)
-        self._weighed: LRUCache[str, TopologyClass] = LRUCache(_CLASSES_KEPT)  # with the choices that they have kept
+        self._weighed: dict[str, TopologyClass] = {}  # with the choices that they have kept
         self._fits: LRUCache[Shape, Fits] = LRUCache(_SHAPES_KEPT)
+        self._last_fits: tuple[Shape | None, Fits | None] = (None, None)
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
         self._plans: LRUCache[tuple[str, Room, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
 
@@ -74,12 +76,16 @@ class Placement:
             return kind
         known = self._weighed.get(kind.version)
         if known is None:
+            if len(self._weighed) >= _CLASSES_KEPT:
+                self._weighed.clear()
             known = self._weighed[kind.version] = kind.under(self.weights)
         return known
 
     def fits(self, shape: Shape, view: View) -> Fits:
         """Return the answer for all rows of the view."""
-        known = self._fits.get(shape)
+        last_shape, known = self._last_fits
+        if last_shape is not shape:
+            known = self._fits.get(shape)
         if known is not None and known.generation == view.generation:
             return known
         if known is None or known.generation > view.generation:
@@ -93,6 +99,7 @@ class Placement:
         code.flags.writeable = False
         fits = Fits(view.generation, code)
         self._fits[shape] = fits
+        self._last_fits = (shape, fits)  # filter, scores and bind ask about one pod after another
         return fits
 
     def plan(self, shape: Shape, kind: TopologyClass, room: Room) -> Plan | None:
@@ -100,10 +107,11 @@ class Placement:
         # Of whole GPUs nothing else matters: nodes with other shares have one plan.
         room = usable_room(shape, kind, room) if shape.is_shared else Room(room.idle & usable_mask(shape, kind))
         key = (kind.version, room, shape)
-        if key not in self._plans:
+        found: Plan | None = self._plans.get(key, _UNKNOWN)
+        if found is _UNKNOWN:
             weighed = self.weighed(kind)
-            self._plans[key] = plan_shares(shape, weighed, room, self.outlook) if shape.is_shared else plan(shape, weighed, room.idle)
-        return self._plans[key]
+            found = self._plans[key] = plan_shares(shape, weighed, room, self.outlook) if shape.is_shared else plan(shape, weighed, room.idle)
+        return found
 
     def prospects(self, shape: Shape, kind: TopologyClass, masks: NDArray[np.int64]) -> Prospects:
         """Return the tables of a shape on a class, filled for those masks."""
@@ -158,7 +166,7 @@ class Placement:
         if len(known.cost) != view.rows:
             before, known = known, Candidates.none(view.rows)
             known.put(np.arange(len(before.cost)), before)
-        fits = self.fits(demand.shape, view).code[anew] == Refusal.FITS
+        fits = self.fits(demand.shape, view).code[anew] == FITS
         known.bandwidth[anew[~fits]] = IMPOSSIBLE
         fitting = anew[fits]
         if len(fitting):
@@ -178,7 +186,7 @@ class Placement:
 
     def place(self, shape: Shape, view: View, row: int, room: Room | None = None) -> Plan | None:
         """Return the plan on one node now, None where the pod does not fit; in ``room``, where only part of what the node has may be used."""
-        if row < 0 or self.fits(shape, view).code[row] != Refusal.FITS:
+        if row < 0 or self.fits(shape, view).code.item(row) != FITS:
             return None
         return self.plan(shape, view.classes[view.class_index[row]], view.room(row) if room is None else room)
 

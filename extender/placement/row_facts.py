@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from extender.cluster import View
 from extender.placement.outlook import Outlook, State
 from extender.placement.outlook_tables import GpuKind, supply_of
+from topology.capacity import MOST_GPUS
 
+_BITS: Final = np.left_shift(np.uint32(1), np.arange(MOST_GPUS, dtype=np.uint32))
 STEP: Final = 0.05  # of the cluster's nodes are of other classes than before
 
 
@@ -106,7 +108,6 @@ class RowFacts:
 def gpus_left(view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return how many GPUs are left on those rows, parts of a GPU as such, shape (n,)."""
     left, offered = view.left[rows], view.offered[rows]
-    # Of an idle GPU all is left, and of one that is held whole nothing: what remains are parts.
-    parts = left / np.maximum(offered, 1)
-    parts[(left == offered) | (left == 0)] = 0.0
-    return np.asarray(np.bitwise_count(view.free[rows]) + parts.sum(axis=1))
+    # Of an idle GPU all is left, of one that is held whole nothing; of one whose size is not known the free bit tells.
+    unknown = np.bitwise_count(view.free[rows] & ((offered == 0) @ _BITS))
+    return np.asarray((left / np.maximum(offered, 1)).sum(axis=1) + unknown)

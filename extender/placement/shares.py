@@ -81,7 +81,8 @@ class BestFit:
 def plan_shares(shape: Shape, kind: TopologyClass, room: Room, preference: Preference) -> Plan | None:
     """Return the best plan for a shape with shares in what a node has to give, None where there is none."""
     if is_one_share(shape):
-        bit = best_gpu(kind, room, shape.parts[0].mib, preference)
+        mib = shape.parts[0].mib
+        bit = best_gpu(kind, room, mib, lambda: preference.costs_on(kind, room, mib))
         return None if bit < 0 else as_plan(kind, (1 << bit,))
     masks = _Search(shape, kind, room, preference).best()
     return None if masks is None else as_plan(kind, masks)
@@ -117,12 +118,12 @@ def best_gpus(kind: TopologyClass, rooms: Rooms, mib: int, preference: Preferenc
     return best
 
 
-def best_gpu(kind: TopologyClass, room: Room, mib: int, preference: Preference) -> int:
-    """Return what `best_gpus` does for one node: for a few nodes, what numpy costs per operation is more than the work."""
+def best_gpu(kind: TopologyClass, room: Room, mib: int, costs_of: Callable[[], Sequence[float]]) -> int:
+    """Return what `best_gpus` does for one node, ``costs_of`` gives the costs by bit: for a few nodes, what numpy costs per operation is more than the work."""
     hosts = [bit for bit in range(kind.size) if room.left[bit] >= mib]
     if len(hosts) < 2:
         return hosts[0] if hosts else -1
-    costs, worth, islands = preference.costs_on(kind, room, mib), kind.worth.item, kind.whole_islands.item
+    costs, worth, islands = costs_of(), kind.worth.item, kind.whole_islands.item
     whole = islands(room.idle)
 
     def key(bit: int) -> tuple[float, ...]:

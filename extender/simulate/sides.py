@@ -22,7 +22,7 @@ from extender.containers import ContainerKind
 from extender.demand import Demand, read_demand
 from extender.demand_class import Target, class_of
 from extender.placement import Placement, Plan
-from extender.placement.fits import usable_mask
+from extender.placement.fits import FITS, usable_mask
 from extender.protocol import BindCall
 from extender.reasons import Refusal, wire_sentence
 from extender.requests import Requests, read_requests
@@ -179,7 +179,7 @@ class Linkwise(Side):
             self._go_by_workload()
 
     def _choose(self, wanted: _Wanted, view: View, open_rows: NDArray[np.bool_]) -> tuple[int, Plan | None] | None:
-        rows = np.flatnonzero(open_rows & (self._codes(wanted, view, self.placement) == Refusal.FITS))
+        rows = np.flatnonzero(open_rows & (self._codes(wanted, view, self.placement) == FITS))
         if not len(rows):
             return None
         job, demand = wanted.job, wanted.demand
