@@ -70,6 +70,8 @@ class Outlook:
 
     def cost(self, numbers: NDArray[np.int64], before: State, after: State, weight: float) -> NDArray[np.float64]:
         """Return what it costs that n nodes go from one state to the other, shape (n,), less is better; ``weight`` of F, 0.0 for a pod without GPUs."""
+        if not len(numbers):
+            return np.zeros(0)  # perhaps no node has a class, and then there are no tables
         tables = self._made()
         return np.round(tables.value(numbers, before, weight) - tables.value(numbers, after, weight), DIGITS)
 
