@@ -58,7 +58,9 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command are its parameter
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
     results: Annotated[Path, typer.Option(help="Folder to write to.")] = machine.RESULTS,
-    stem: Annotated[str, typer.Option("--as", help="What the written files are called: runs of some policies need not overwrite those of all.")] = NAME,
+    stem: Annotated[
+        str, typer.Option("--as", help="What the written files are called: runs of some policies need not overwrite those of all.")
+    ] = NAME,
 ) -> None:
     """Replay the trace under every policy and seed and write bench/results/placement_quality.*."""
     names = known("--policy", policies, tuple(POLICIES))

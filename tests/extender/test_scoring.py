@@ -305,6 +305,15 @@ def test_no_candidates_are_no_scores(asked: PodBuilder, policy: Policy):
     assert (found.score.tolist(), found.loss.tolist(), dict(found.beside), found.top, found.runner_up) == ([], [], {}, None, None)
 
 
+@pytest.mark.parametrize("asked", [ONE, TWO, pod().shared(8)], ids=["one", "two", "a part"])
+def test_a_cluster_whose_nodes_have_all_lost_their_topologies_scores_nobody(asked: PodBuilder):
+    state = Cluster("nvidia.com/gpu", Clock())
+    state.apply_topology(cluster().mesh("a").topologies[0])
+    state.remove_topology("a")
+    found = score(read_demand(asked.build()), state.view(), np.zeros(0, np.int64), {}, Placement())
+    assert (found.score.tolist(), found.top) == ([], None)
+
+
 # --- costs ----------------------------------------------------------------------------------------------------------
 
 
