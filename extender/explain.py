@@ -24,7 +24,9 @@ from topology.topology_class import ISLAND
 
 _NODES_IN_TEXT: Final = 20
 _AS_PLUGIN: Final = "The set on each node is the one that NVIDIA's device plugin would take of those that meet the demand (policy gpuallocator)."
-_PLUGIN_KNOWS_NO_PARTS: Final = "NVIDIA's device plugin knows no parts of GPUs: with them, policy gpuallocator packs, and the set on each node is Linkwise's own choice."
+_PLUGIN_KNOWS_NO_PARTS: Final = (
+    "NVIDIA's device plugin knows no parts of GPUs: with them, policy gpuallocator packs, and the set on each node is Linkwise's own choice."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,7 +257,9 @@ class _Search:
         shape, kind = self.shape, self.kind
         if self.looks.left <= 0:
             return
-        found = kind.sets(hosts_of_one(part.mib, idle, left), part.gpus, shape.ceiling, shape.floor if part.gpus > 1 else 0.0, one_numa=shape.one_numa)
+        found = kind.sets(
+            hosts_of_one(part.mib, idle, left), part.gpus, shape.ceiling, shape.floor if part.gpus > 1 else 0.0, one_numa=shape.one_numa
+        )
         self.looks.left -= 1 + len(found) // _SETS_A_LOOK
         if not len(found):
             return

@@ -192,10 +192,14 @@ def test_annotations_of_others_are_none_of_our_business():
         ),
         pytest.param(pod().gpus(2, "train").shared(6, "watch"), (Part(APP, 2), Part(APP, 1, 6144)), id="whole GPUs beside a share"),
         pytest.param(
-            pod().gpus(4, "train").shared(6, "watch").annotated(gpu_count="2"), (Part(APP, 4), Part(APP, 2, 3072)), id="the count says nothing of whole GPUs"
+            pod().gpus(4, "train").shared(6, "watch").annotated(gpu_count="2"),
+            (Part(APP, 4), Part(APP, 2, 3072)),
+            id="the count says nothing of whole GPUs",
         ),
         pytest.param(
-            pod().shared(6).init_shared(9).sidecar_shared(2), (Part(INIT, 1, 9216), Part(SIDECAR, 1, 2048), Part(APP, 1, 6144)), id="in the order of starting"
+            pod().shared(6).init_shared(9).sidecar_shared(2),
+            (Part(INIT, 1, 9216), Part(SIDECAR, 1, 2048), Part(APP, 1, 6144)),
+            id="in the order of starting",
         ),
     ],
 )

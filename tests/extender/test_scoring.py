@@ -421,9 +421,13 @@ def test_a_hold_of_all_that_is_left_leaves_no_plan_there_and_refuses_nobody():
 
 
 shared_nodes = st.tuples(
-    st.sampled_from(sorted(SAMPLE_MACHINES)), st.dictionaries(st.integers(0, 3), st.sampled_from([4, 10, 30, 32]), max_size=4), st.sampled_from([(), (3,)])
+    st.sampled_from(sorted(SAMPLE_MACHINES)),
+    st.dictionaries(st.integers(0, 3), st.sampled_from([4, 10, 30, 32]), max_size=4),
+    st.sampled_from([(), (3,)]),
 )
-shared_demands = st.sampled_from([PART, PARTS, PARTS.annotated(topology="none"), pod().shared(8, "a").shared(20, "b"), pod().gpus(1, "a").shared(20, "b")])
+shared_demands = st.sampled_from(
+    [PART, PARTS, PARTS.annotated(topology="none"), pod().shared(8, "a").shared(20, "b"), pod().gpus(1, "a").shared(20, "b")]
+)
 
 
 @settings(deadline=None, max_examples=40)

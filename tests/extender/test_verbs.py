@@ -109,7 +109,9 @@ def test_nodes_that_offer_different_amounts_are_not_told_of_each_others():
 def test_nodes_with_equal_idle_gpus_and_other_shared_ones_are_not_told_of_each_others_sets():
     built = cluster().bridges("near", "far")
     pods = [
-        pod(f"{node}-{gpu}").shared(20).sharing(node, {built.uuids(node)[gpu]: 20 * 1024}) if gpu in open_ones else pod(f"{node}-{gpu}").holding(node, built.uuids(node)[gpu])
+        pod(f"{node}-{gpu}").shared(20).sharing(node, {built.uuids(node)[gpu]: 20 * 1024})
+        if gpu in open_ones
+        else pod(f"{node}-{gpu}").holding(node, built.uuids(node)[gpu])
         for node, open_ones in (("near", (0, 2)), ("far", (0, 1)))
         for gpu in range(8)
     ]

@@ -33,9 +33,7 @@ def gpus_of(node: str, order: tuple[int, ...] = (0, 1, 2, 3)) -> NodeGpus:
     return NodeGpus.of(Inventory(tuple(Gpu(index=place, uuid=UUIDS[node][gpu], memory_mib=SIZES[gpu]) for place, gpu in enumerate(order))))
 
 
-def entry(
-    uid: str, *gpus: int, node: str = "a", state: EntryState = EntryState.PROMISED, parts: Mapping[int, int] = MappingProxyType({})
-) -> Entry:
+def entry(uid: str, *gpus: int, node: str = "a", state: EntryState = EntryState.PROMISED, parts: Mapping[int, int] = MappingProxyType({})) -> Entry:
     """An entry of whole ``gpus``, and of ``parts``: MiB by GPU."""
     uuids = frozenset(UUIDS[node][gpu] for gpu in (*gpus, *parts))
     return Entry(uid, "default", f"pod-{uid}", node, uuids, state, f"allocation of {uid}", {UUIDS[node][gpu]: mib for gpu, mib in parts.items()})

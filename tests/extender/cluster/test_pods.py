@@ -138,10 +138,14 @@ def test_an_allocation_that_gives_less_than_the_pod_uses_is_not_believed(builder
     ("builder", "annotation"),
     [
         pytest.param(pod().shared(10), shares_of(main=[("GPU-1", 10_240)]), id="exactly what is asked"),
-        pytest.param(pod().shared(10).annotated(gpu_count="3"), shares_of(main=[("GPU-1", 3414), ("GPU-2", 3414), ("GPU-3", 3414)]), id="spread over three"),
+        pytest.param(
+            pod().shared(10).annotated(gpu_count="3"), shares_of(main=[("GPU-1", 3414), ("GPU-2", 3414), ("GPU-3", 3414)]), id="spread over three"
+        ),
         pytest.param(pod().shared(10), shares_of(main=[("GPU-1", 6000), ("GPU-2", 4240)]), id="spread in another way: wishes are history"),
         pytest.param(
-            pod().shared(10), '{"v":1,"node":"a","containers":{"main":[{"uuid":"GPU-1","memoryMiB":81920}]}}', id="a whole GPU, as before there were parts"
+            pod().shared(10),
+            '{"v":1,"node":"a","containers":{"main":[{"uuid":"GPU-1","memoryMiB":81920}]}}',
+            id="a whole GPU, as before there were parts",
         ),
         pytest.param(
             MIXED, shares_of(train=[("GPU-1", None), ("GPU-2", None)], serve=[("GPU-3", 8192)], init=[("GPU-3", 4096)]), id="whole GPUs and parts"

@@ -30,7 +30,14 @@ def test_what_happens_later_changes_no_view_that_was_handed_out():
     extender.cluster.apply_pod(pod("stranger").gpus(1).bound_to("b").build())
     extender.cluster.remove_topology("b")
     extender.cluster.apply_topology(cluster().pcie("c").topologies[0])
-    assert (view.free.tolist(), view.left.tolist(), view.closed.tolist(), list(view.closed_by), [gpus.uuids for gpus in view.gpus], view.rows) == before
+    assert (
+        view.free.tolist(),
+        view.left.tolist(),
+        view.closed.tolist(),
+        list(view.closed_by),
+        [gpus.uuids for gpus in view.gpus],
+        view.rows,
+    ) == before
     later = extender.cluster.view()
     assert later.generation > view.generation
     assert later.rows == 3

@@ -174,7 +174,9 @@ def first_reason_of_shares(shape: Shape, kind: TopologyClass, view: View, row: i
     eligible = healthy & fitting
     shares = [part for part in shape.parts if part.is_share]
     leading = shape.leading
-    hosting = [bit for bit in range(kind.size) if fitting >> bit & 1 and (room.left[bit] >= leading.mib if leading.is_share else room.idle >> bit & 1)]
+    hosting = [
+        bit for bit in range(kind.size) if fitting >> bit & 1 and (room.left[bit] >= leading.mib if leading.is_share else room.idle >> bit & 1)
+    ]
     together = [
         mask
         for mask in kind.sets(sum(1 << bit for bit in hosting), leading.gpus)
@@ -190,7 +192,9 @@ def first_reason_of_shares(shape: Shape, kind: TopologyClass, view: View, row: i
             sum(room.offered[bit] >= part.mib for bit in range(kind.size) if eligible >> bit & 1) < part.gpus for part in shares
         ),
         Refusal.NOT_ENOUGH_FREE: (room.idle & fitting).bit_count() < shape.gpus,
-        Refusal.NOT_ENOUGH_MEMORY: any(sum(room.left[bit] >= part.mib for bit in range(kind.size) if fitting >> bit & 1) < part.gpus for part in shares),
+        Refusal.NOT_ENOUGH_MEMORY: any(
+            sum(room.left[bit] >= part.mib for bit in range(kind.size) if fitting >> bit & 1) < part.gpus for part in shares
+        ),
         Refusal.NUMA: several and not together,
         Refusal.DISTANCE: several and not near,
         Refusal.BANDWIDTH: several and not any(kind.bandwidth[mask] >= shape.floor for mask in near),

@@ -246,19 +246,31 @@ def test_what_needs_the_search_is_told_from_what_does_not():
         pytest.param(HGX_H100_8, [24, 24, 10, 6, 24, 24, 24, 24], shape((APP, 1, 6)), [[3]], id="the tightest fit of the shared ones"),
         pytest.param(HGX_H100_8, [24, 24, 10, 5, 24, 24, 24, 24], shape((APP, 1, 6)), [[2]], id="a shared one before any idle one"),
         pytest.param(BRIDGES_CROSSED, [24, 24, 24, 24, 24, 24, 0, 24], shape((APP, 1, 6)), [[7]], id="the widow before a whole pair"),
-        pytest.param(BRIDGES_CROSSED, [24, 24, 24, 24, 24, 24, 12, 24], shape((APP, 1, 20)), [[7]], id="the partner of a shared one before a whole pair"),
+        pytest.param(
+            BRIDGES_CROSSED, [24, 24, 24, 24, 24, 24, 12, 24], shape((APP, 1, 20)), [[7]], id="the partner of a shared one before a whole pair"
+        ),
         pytest.param(BRIDGES_CROSSED, [24] * 8, shape((APP, 2, 6)), [[0, 2]], id="two shares on a bridged pair"),
         pytest.param(
             BRIDGES_CROSSED, [24, 24, 24, 24, 14, 14, 24, 24], shape((APP, 2, 6)), [[4, 5]], id="on the pair that is shared already: no fresh island"
         ),
         pytest.param(
-            BRIDGES_CROSSED, [24, 14, 24, 24, 14, 24, 24, 24], shape((APP, 2, 6)), [[1, 3]], id="on a broken pair before a whole one, but never off the bridge"
+            BRIDGES_CROSSED,
+            [24, 14, 24, 24, 14, 24, 24, 24],
+            shape((APP, 2, 6)),
+            [[1, 3]],
+            id="on a broken pair before a whole one, but never off the bridge",
         ),
         pytest.param(
-            BRIDGES_CROSSED, [14, 14, 5, 5, 24, 24, 24, 24], shape((APP, 2, 6), careful=False), [[0, 1]], id="bandwidth does not matter: the shared ones"
+            BRIDGES_CROSSED,
+            [14, 14, 5, 5, 24, 24, 24, 24],
+            shape((APP, 2, 6), careful=False),
+            [[0, 1]],
+            id="bandwidth does not matter: the shared ones",
         ),
         pytest.param(BRIDGES_CROSSED, [24] * 8, shape((APP, 1, 6), (APP, 1, 8)), [[0], [0]], id="two containers share one GPU where they fit"),
-        pytest.param(BRIDGES_CROSSED, [24] * 8, shape((APP, 1, 16), (APP, 1, 16)), [[0], [2]], id="two that do not fit on one break one pair, not two"),
+        pytest.param(
+            BRIDGES_CROSSED, [24] * 8, shape((APP, 1, 16), (APP, 1, 16)), [[0], [2]], id="two that do not fit on one break one pair, not two"
+        ),
         pytest.param(BRIDGES_CROSSED, [24] * 8, shape((APP, 2, 16), (APP, 2, 6)), [[0, 2], [0, 2]], id="two of two share one pair"),
         pytest.param(BRIDGES_CROSSED, [24] * 8, shape((APP, 2, 0), (APP, 1, 6)), [[0, 2], [1]], id="whole GPUs and a share: a pair, and one beside"),
         pytest.param(BRIDGE_AND_PAIR, [24] * 4, shape((APP, 1, 0), (APP, 2, 6)), [[2], [0, 1]], id="the small whole one leaves the bridge alone"),
@@ -267,7 +279,9 @@ def test_what_needs_the_search_is_told_from_what_does_not():
         pytest.param(DGX1V, [24] * 8, shape((INIT, 1, 9), (APP, 1, 6)), [[0], [0]], id="an init container on its app's GPU"),
         pytest.param(DGX1V, [24, 24, 8, 24, 24, 24, 24, 24], shape((INIT, 1, 9), (APP, 1, 6)), [[1], [2]], id="elsewhere where that has too little"),
         pytest.param(DGX1V, [24] * 8, shape((SIDECAR, 1, 20), (INIT, 1, 6), (APP, 1, 4)), [[0], [1], [0]], id="an init container beside its sidecar"),
-        pytest.param(DGX1V, [24] * 8, shape((INIT, 2, 0), (APP, 1, 6)), [[1, 2], [0]], id="an init container's whole GPUs are not its app's shared one"),
+        pytest.param(
+            DGX1V, [24] * 8, shape((INIT, 2, 0), (APP, 1, 6)), [[1, 2], [0]], id="an init container's whole GPUs are not its app's shared one"
+        ),
     ],
 )
 def test_preferred_plan(machine: Machine, left: list[int], wanted: Shape, expected: list[list[int]]):

@@ -51,7 +51,10 @@ def test_the_written_form_is_the_contract() -> None:
 def test_the_written_form_of_a_part_is_the_contract() -> None:
     allocation = Allocation(
         node="node-a",
-        containers={"serve": (AllocatedGpu(uuid="GPU-1", index=3, memory_mib=10_240, shared=True, cores_percent=30),), "train": (AllocatedGpu(uuid="GPU-2"),)},
+        containers={
+            "serve": (AllocatedGpu(uuid="GPU-1", index=3, memory_mib=10_240, shared=True, cores_percent=30),),
+            "train": (AllocatedGpu(uuid="GPU-2"),),
+        },
     )
     assert json.loads(allocation.encode())["containers"] == {
         "serve": [{"uuid": "GPU-1", "index": 3, "memoryMiB": 10_240, "shared": True, "coresPercent": 30}],
