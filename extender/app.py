@@ -36,6 +36,7 @@ from topology.errors import ApiServerError, CallError, InputError
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
 _SMALL_BODY: Final = 64 * 1024
+_BYTES_PER_MIB: Final = 1024 * 1024
 _GPUSHARE_PREFIX: Final = "/gpushare-scheduler"  # where configurations point that were written for gpushare's extender
 _GPUSHARE_VERBS: Final = ("filter", "bind")
 
@@ -307,6 +308,8 @@ def _count(cluster: Cluster, metrics: Metrics) -> None:
     free = sum(int(mask).bit_count() for mask in view.free)
     metrics.gpus.labels("free").set(free)
     metrics.gpus.labels("held").set(healthy - free)
+    metrics.memory_offered.set(int(view.offered_now().sum()) * _BYTES_PER_MIB)
+    metrics.memory_left.set(int(view.left.sum()) * _BYTES_PER_MIB)
     closed = view.closed.tolist()
     for refusal in Refusal:
         if refusal is Refusal.FITS or refusal.is_closure:
@@ -327,7 +330,7 @@ def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | 
 
 def embedded(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, SnapshotCluster, list[str]]:
     """Return what `from_snapshot` does and the stored objects behind it, for a caller that plays the rest of the cluster: touch them on the app's loop only."""
-    cluster = Cluster(settings.whole_gpu_resource, time.monotonic)
+    cluster = Cluster(settings.whole_gpu_resource, time.monotonic, reserve_mib=settings.gpu_reserve_mib)
     source = SnapshotCluster(snapshot, cluster, bindings_file)
     problems = source.feed()
     metrics = Metrics()

@@ -15,7 +15,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Any, Final
 
-from extender.containers import ContainerKind, GpuContainer, effective, gpu_containers, short
+from extender.containers import ContainerKind, GpuContainer, effective, gpu_containers, is_object, short
 from extender.reasons import Asked
 from extender.requests import NOTHING, Requests, read_requests
 from extender.settings import Policy
@@ -311,12 +311,12 @@ def _read_annotations(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 def _annotations(pod: Mapping[str, Any]) -> Mapping[Any, Any]:
     metadata = pod.get("metadata") or {}
-    if not isinstance(metadata, Mapping):
+    if not is_object(metadata):
         raise DemandError(f"metadata of the pod is a {type(metadata).__name__}; accepted: an object")
     found = metadata.get("annotations")
     if found is None:
         return {}
-    if not isinstance(found, Mapping):
+    if not is_object(found):
         raise DemandError(f"metadata.annotations of the pod is a {type(found).__name__}; accepted: an object")
     return found
 

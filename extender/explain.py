@@ -183,7 +183,7 @@ def _feasible(name: str, row: int, decision: Decision, candidate: int, placement
     rest = free & ~found.union
     if demand.shape.is_shared:
         node["memory"] = _memory(demand, found, view, row, room)
-    islands, cores = divmod(int(kind.islands_broken(free, found.union)), ISLAND)
+    islands, cores = divmod(int(kind.islands_broken(free, found.union & free)), ISLAND)
     return node | {
         "gpus": _indices(view, row, found.union),
         "bandwidthGBps": round(found.bandwidth, 3) if demand.shape.largest > 1 else None,

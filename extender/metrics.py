@@ -22,6 +22,10 @@ class Metrics:
         self.allocation_edits = Gauge("linkwise_allocation_edits", "Changed allocations seen on bound pods and not believed", registry=self.registry)
         self.promises = Gauge("linkwise_promises", "Decisions whose binding has not been confirmed yet", registry=self.registry)
         self.gpus = Gauge("linkwise_gpus", "GPUs by state", ["state"], registry=self.registry)
+        self.memory_offered = Gauge(
+            "linkwise_gpu_memory_offered_bytes", "Memory of healthy GPUs that is given away in shares, whoever holds it", registry=self.registry
+        )
+        self.memory_left = Gauge("linkwise_gpu_memory_left_bytes", "Memory of healthy GPUs that shares may still take", registry=self.registry)
         self.nodes = Gauge("linkwise_nodes", "Nodes by what closes them; open ones have the reason FITS", ["reason"], registry=self.registry)
         self.fragmentation = Gauge(
             "linkwise_fragmentation_ratio",

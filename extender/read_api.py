@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from extender import explain
-from extender.cluster import UNKNOWN, Cluster, NodeGpus, View
+from extender.cluster import UNKNOWN, Cluster, Entry, NodeGpus, View
 from extender.demand_class import as_objects
 from extender.protocol import Binder, JsonObject
 from extender.reasons import CLOSURE_SENTENCES, Refusal
@@ -19,7 +19,8 @@ from topology.topology_class import TopologyClass
 def nodes(cluster: Cluster) -> list[JsonObject]:
     """Return one short object for every node that has, or should have, GPUs."""
     view = cluster.view()
-    return [_node(view, row) for row in range(view.rows)]
+    offered = view.offered_now().tolist()
+    return [_node(view, row, offered[row]) for row in range(view.rows)]
 
 
 def node(cluster: Cluster, name: str) -> JsonObject | None:
@@ -28,24 +29,23 @@ def node(cluster: Cluster, name: str) -> JsonObject | None:
     row = view.row_of.get(name, -1)
     if not 0 <= row < view.rows:
         return None
-    answer = _node(view, row)
+    offered = view.offered_now()[row].tolist()
+    answer = _node(view, row, offered)
     topology = cluster.topology_of(name)
     if topology is None:
         return answer
     kind = view.classes[view.class_index[row]]
     entries = cluster.ledger.on_node(name)
-    holders = {uuid: entry.pod for entry in entries for uuid in entry.uuids - entry.shares.keys()}
     answer["gpus"] = [
         {
             "index": gpu.index,
             "uuid": gpu.uuid,
             "model": gpu.model,
             "memoryMiB": gpu.memory_mib,
-            "healthy": bool(int(view.usable[row]) >> bit & 1),
-            "heldBy": holders.get(gpu.uuid),
-            "offeredMiB": int(view.offered[row, bit]),
+            "offeredMiB": offered[bit],
             "leftMiB": int(view.left[row, bit]),
-            "shares": [{"pod": entry.pod, "memoryMiB": entry.shares[gpu.uuid]} for entry in entries if gpu.uuid in entry.shares],
+            "healthy": bool(int(view.usable[row]) >> bit & 1),
+            "heldBy": _held_by(entries, gpu.uuid),
         }
         for bit, gpu in enumerate(topology.spec.gpus)
     ]
@@ -53,6 +53,14 @@ def node(cluster: Cluster, name: str) -> JsonObject | None:
     answer["assumed"] = [*topology.matrix().warnings, *kind.links.assumptions]
     answer["bestSets"] = _best_sets(kind, int(view.free[row]), view.gpus[row].indices)
     return answer
+
+
+def _held_by(entries: tuple[Entry, ...], uuid: str) -> str | list[JsonObject] | None:
+    """Return the pod that holds a GPU whole, by name; of one that is shared all holders and how much each has; None for an idle one."""
+    holders = sorted((entry for entry in entries if uuid in entry.uuids), key=lambda entry: entry.pod)  # a restart finds them in another order
+    if any(uuid in entry.shares for entry in holders):
+        return [{"pod": entry.pod, "memoryMiB": entry.shares.get(uuid)} for entry in holders]  # null beside shares: it takes the GPU for its own
+    return holders[-1].pod if holders else None
 
 
 async def decision(verbs: Verbs, binder: Binder, namespace: str, name: str) -> JsonObject | None:
@@ -121,7 +129,8 @@ def _gpushare_device(cluster: Cluster, node: str, minor: int, gpus: NodeGpus) ->
 # --- nodes ----------------------------------------------------------------------------------------------------------
 
 
-def _node(view: View, row: int) -> JsonObject:
+def _node(view: View, row: int, offered: list[int]) -> JsonObject:
+    """Return what is told of every node; ``offered`` is MiB of each of its healthy GPUs."""
     closed = Refusal(int(view.closed[row]))
     number = int(view.class_index[row])
     kind = view.classes[number] if number >= 0 else None
@@ -133,7 +142,9 @@ def _node(view: View, row: int) -> JsonObject:
         "healthy": int(view.usable[row]).bit_count(),
         "free": int(view.free[row]).bit_count(),
         "cpuLeftMilli": _known(view.cpu_left[row]),
-        "memoryLeftMiB": _known(view.memory_left[row]),
+        "hostMemoryLeftMiB": _known(view.memory_left[row]),
+        "memoryOfferedMiB": sum(offered),
+        "memoryLeftMiB": int(view.left[row].sum()),
         "exact": kind is not None and kind.next_depth is None and bool(kind.exact.all()),  # else some bandwidths are lower bounds
         "closed": None if closed is Refusal.FITS else {"code": closed.name, "reason": _closed(closed, view.closed_by[row])},
     }

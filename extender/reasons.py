@@ -92,6 +92,7 @@ class NodeNumbers:
     large_enough: int = 0  # how many of them have the largest share left now
     model: str | None = None  # of the GPU that offers the most
     memory_mib: int | None = None  # its size as the driver tells it
+    reserve_mib: int = 0  # of that, not given away in shares
     detail: str = ""  # what closed the node, by name
 
 
@@ -199,14 +200,15 @@ def _share(asked: Asked) -> tuple[int, int]:
 
 def _gpu_too_small(asked: Asked, numbers: NodeNumbers) -> str:
     mib, gpus = _share(asked)
-    if not numbers.most_offered_mib:
+    if numbers.memory_mib is None and not numbers.most_offered_mib:
         return f"the GPUs of the node{_kind_of_gpu(asked)} have no memory to share, or tell nothing of their size"
     wanted = f"{gib(mib)} GiB of one GPU asked" if gpus == 1 else f"{gib(mib)} GiB of each of {gpus} GPUs asked"
     if numbers.most_offered_mib >= mib:
         return f"{wanted}, fewer than {gpus} GPUs of the node{_kind_of_gpu(asked)} are so large"
     size = "" if numbers.memory_mib is None else f" of its {numbers.memory_mib} MiB"
+    reserve = f", {numbers.reserve_mib} MiB kept in reserve" if numbers.reserve_mib else ""
     which = f"the largest of the GPUs of the node{_kind_of_gpu(asked)}" if _kind_of_gpu(asked) else "the largest of the node"
-    return f"{wanted}, {which} ({numbers.model or 'of unknown model'}) gives {gib(numbers.most_offered_mib)} GiB{size}"
+    return f"{wanted}, {which} ({numbers.model or 'of unknown model'}) gives {gib(numbers.most_offered_mib)} GiB{size}{reserve}"
 
 
 def _not_enough_memory(asked: Asked, _: NodeNumbers) -> str:

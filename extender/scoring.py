@@ -50,7 +50,8 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
     if beside and not candidates.possible.any():
         beside = {}
         candidates = placement.candidates(demand, view, rows, beside)
-    order = _order(_keys(demand, candidates, placement.name_ranks(view)[rows]), candidates.possible)
+    possible = np.nonzero(candidates.possible)[0]
+    order = _order(_keys(demand, candidates, placement.name_ranks(view)[rows], possible), possible)
     if not order:
         return Scores(np.zeros(len(rows), np.int8), np.zeros(len(rows)), beside, None, None)
     loss = _loss(demand.shape, candidates, order[0])
@@ -61,9 +62,18 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
 
 
 def top_of(demand: Demand, view: View, rows: NDArray[np.int64], placement: Placement) -> int | None:
-    """Return the position of the node that `score` would give `TOP`, None where there is none: for who wants to know nothing else (`simulate`)."""
-    candidates = placement.candidates(demand, view, rows, {})
-    return next(iter(_order(_keys(demand, candidates, placement.name_ranks(view)[rows]), candidates.possible, most=1)), None)
+    """Return the row of the node that `score` would give `TOP`, None where there is none: for who wants to know nothing else (`simulate`)."""
+    candidates = placement.all_candidates(demand, view)
+    possible = rows[candidates.possible[rows]]
+    return next(iter(_order(_keys(demand, candidates, placement.name_ranks(view), possible), possible, most=1)), None)
+
+
+def top_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> int:
+    """Return the row, of some that are known, that `score_without_gpus` would give `TOP`; the first by name where that makes no difference."""
+    has_gpus = rows[view.class_index[rows] >= 0]
+    cost = np.zeros(view.rows)
+    cost[has_gpus] = placement.cost_without_gpus(cpu_milli, view, has_gpus)
+    return _order([cost, placement.name_ranks(view)], rows, most=1)[0]
 
 
 def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> NDArray[np.int8]:
@@ -79,16 +89,15 @@ def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], plac
     if cost.min() == cost.max():
         return np.zeros(len(rows), np.int8)
     ranks = np.where(rows >= 0, placement.name_ranks(view)[rows], len(view.names))
-    (top, *_) = _order([cost, ranks], np.ones(len(rows), np.bool_))
+    (top, *_) = _order([cost, ranks], np.arange(len(rows)))
     scores = _ladder(np.clip((cost - cost[top]) / np.abs(cost).max(), 0.0, 1.0))
     scores[top] = TOP
     return scores
 
 
-def _order(keys: Sequence[NDArray[Any]], possible: NDArray[np.bool_], most: int = 2) -> list[int]:
-    """Return the best candidate and the runner-up, as positions; of the last key no two values are equal."""
+def _order(keys: Sequence[NDArray[Any]], remaining: NDArray[np.int64], most: int = 2) -> list[int]:
+    """Return the best candidate and the runner-up of the positions given; of the last key no two values are equal."""
     order: list[int] = []
-    remaining = np.nonzero(possible)[0]
     while len(remaining) and len(order) < most:
         equals = remaining
         for key in keys:
@@ -101,18 +110,16 @@ def _order(keys: Sequence[NDArray[Any]], possible: NDArray[np.bool_], most: int 
     return order
 
 
-def _keys(demand: Demand, candidates: Candidates, name_ranks: NDArray[np.int64]) -> list[NDArray[Any]]:
-    """Return what is compared, the weightiest first, names last; less is better."""
-    # Equal hardware must compare equal, whatever the order in which its worth was added up.
-    worth_lost: NDArray[np.float64] = np.round(candidates.worth_lost, 6)
-    left: NDArray[np.float64] = candidates.left * (-1.0 if demand.policy is Policy.SPREAD else 1.0)
+def _keys(demand: Demand, candidates: Candidates, name_ranks: NDArray[np.int64], possible: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Return what is compared, the weightiest first, names last; less is better. Bandwidth is compared with the best of the ``possible`` positions."""
+    left = -candidates.left if demand.policy is Policy.SPREAD else candidates.left
     if not demand.shape.careful:
         # The node with the fewest GPUs left is not the one with the least CPU left: for a pod that takes CPU too, the same order every time packs better (decision 16).
         by_gpus = demand.policy is Policy.SPREAD or not demand.requests.cpu_milli
-        return [candidates.broken, candidates.cost, worth_lost, *([left] if by_gpus else []), name_ranks]
-    most = candidates.bandwidth.max(initial=0.0)
+        return [candidates.broken, candidates.cost, candidates.worth_lost, *([left] if by_gpus else []), name_ranks]
+    most = candidates.bandwidth[possible].max(initial=0.0)
     slower = np.where(candidates.bandwidth >= most * EQUAL, 0.0, most - candidates.bandwidth)
-    return [slower, candidates.cost, worth_lost, left, name_ranks]
+    return [slower, candidates.cost, candidates.worth_lost, left, name_ranks]
 
 
 def _loss(shape: Shape, candidates: Candidates, top: int) -> NDArray[np.float64]:

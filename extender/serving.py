@@ -105,7 +105,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
     """Serve until a signal."""
     async with await KubeClient.connect(access.kubeconfig, access.context) as client:
         metrics = Metrics()
-        cluster = Cluster(settings.whole_gpu_resource, time.monotonic, needs_observation=True)
+        cluster = Cluster(settings.whole_gpu_resource, time.monotonic, needs_observation=True, reserve_mib=settings.gpu_reserve_mib)
 
         def adopt(pod: JsonObject) -> None:
             """Note a pod that waits because of another replica's refusal."""

@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     policy: Annotated[
         Policy, Field(description="choice of the node among equally good sets, or of sets as NVIDIA's plugin makes it, unless the pod says otherwise")
     ] = Policy.PACK
+    gpu_reserve_mib: Annotated[int, Field(ge=0, description="MiB of each GPU that are not given away in shares, for driver and contexts")] = 0
     tentative_hold_s: Annotated[float, Field(ge=0, description="how long a scored pod's top node counts as taken before its bind arrives")] = 2.0
     bind_timeout_s: Annotated[float, Field(gt=0, description="?timeout= of the binding POST, enforced by the API server")] = 3.0
     bind_grace_s: Annotated[float, Field(ge=0, description="how long past its deadline a POST without an answer may still take effect")] = 2.0

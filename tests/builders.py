@@ -313,7 +313,7 @@ def extender_on(
 ) -> Extender:
     """Put the verbs over a cluster."""
     chosen, clock, metrics = settings or Settings(), Clock(), Metrics()
-    state = Cluster(chosen.whole_gpu_resource, clock)
+    state = Cluster(chosen.whole_gpu_resource, clock, reserve_mib=chosen.gpu_reserve_mib)
     binder = SnapshotCluster(built.snapshot(), state, bindings_file)
     problems = binder.feed()
     return Extender(Verbs(state, binder, metrics, chosen, Clocks(clock, lambda: NOW), recorder), binder, metrics, clock, problems)

@@ -68,7 +68,7 @@ class Ledger:
             raise InternalError(f"pod {entry.pod} is promised GPUs of {entry.node} that are held or unknown")
         if any(self._columns.left[row, gpus.bit_of[uuid]] < mib for uuid, mib in entry.shares.items()):
             raise InternalError(f"pod {entry.pod} is promised more memory of a GPU of {entry.node} than is left")
-        self._put(replace(entry, state=EntryState.PROMISED))
+        self._put(entry if entry.state is EntryState.PROMISED else replace(entry, state=EntryState.PROMISED))
         self.hosts.promise(entry.uid, entry.node, requests)
 
     def confirm(self, uid: str) -> None:

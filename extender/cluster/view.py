@@ -84,6 +84,11 @@ class View:
         rows[rows >= self.rows] = -1
         return rows
 
+    def offered_now(self) -> NDArray[np.int32]:
+        """Return MiB of each healthy GPU that are given away in shares, shape (rows, 16): what `left` is where nobody holds anything."""
+        healthy = self.usable[:, None] >> np.arange(self.offered.shape[1], dtype=np.uint32) & 1
+        return np.where(healthy == 1, self.offered, 0)
+
     def room(self, row: int) -> Room:
         """Return what a node has to give."""
         return Room(int(self.free[row]), tuple(self.left[row].tolist()), tuple(self.offered[row].tolist()))

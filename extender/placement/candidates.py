@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from extender.cluster import Room, View
 from extender.demand import Demand, Shape
-from extender.placement.outlook import Outlook, State
+from extender.placement.fits import usable_room
+from extender.placement.outlook import NodeState, Outlook, State, rounded
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
-from extender.placement.shares import Rooms
+from extender.placement.shares import Rooms, best_gpu, is_one_share
 from topology.capacity import MOST_GPUS
 from topology.topology_class import TopologyClass
 
@@ -80,6 +81,8 @@ class Candidates:
 
 
 _BITS: Final = np.arange(MOST_GPUS)
+_DIGITS: Final = 6
+FEW: Final = 12  # rows up to which one at a time is faster than all at once; where both are equally fast was measured on openb
 
 
 class Prospector(Protocol):
@@ -89,8 +92,16 @@ class Prospector(Protocol):
         """Return the tables of a shape of whole GPUs, filled for those masks."""
         ...
 
+    def prospects_on(self, shape: Shape, kind: TopologyClass, mask: int) -> Prospects:
+        """Return the tables of a shape of whole GPUs, filled for that mask."""
+        ...
+
     def room_prospects(self, shape: Shape, kind: TopologyClass, rooms: Rooms) -> RoomProspects:
         """Return what a shape with shares would get in those rooms."""
+        ...
+
+    def weighed(self, kind: TopologyClass) -> TopologyClass:
+        """Return a class with the weights of now."""
         ...
 
 
@@ -115,37 +126,78 @@ def with_room(rooms: Rooms, position: int, room: Room) -> None:
 
 def look(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, prospector: Prospector, judge: Judge) -> Candidates:
     """Look at those nodes, all of which fit by the state of the view, as if they had ``rooms`` to give."""
+    if len(rows) <= FEW and (not demand.shape.is_shared or is_one_share(demand.shape)):
+        return _look_at_each(demand, view, rows, rooms, prospector, judge)
     found = Candidates.none(len(rows))
     after = Rooms(rooms.idle.copy(), rooms.left.copy(), rooms.offered)
     classes = view.class_index[rows]
-    for number in set(classes.tolist()):
-        at = np.nonzero(classes == number)[0]
+    numbers = set(classes.tolist())
+    for number in numbers:
+        at = np.nonzero(classes == number)[0] if len(numbers) > 1 else slice(None)
         kind, here = view.classes[number], rooms.take(at)
         of: Prospects | RoomProspects
+        where: NDArray[np.int64] | slice
         if demand.shape.is_shared:
             shared = prospector.room_prospects(demand.shape, kind, here)
-            of, where, union, taken = shared, np.arange(len(at)), shared.union, shared.taken
+            of, where, union, taken = shared, slice(None), shared.union, shared.taken
         else:
             whole = prospector.prospects(demand.shape, kind, here.idle)
             of, where, union = whole, here.idle, whole.union[here.idle]
-            taken = np.where(union[:, None] >> _BITS & 1, here.left, 0).astype(np.int32)
-        for position, numbers in enumerate((of.bandwidth, of.worth_lost, of.broken, of.left)):
-            found.numbers[position, at] = numbers[where]
+            taken = here.left * (union[:, None] >> _BITS & 1).astype(np.int32)
+        for position, column in enumerate((of.bandwidth, of.worth_lost, of.broken, of.left)):
+            found.numbers[position, at] = column[where]
         after.idle[at], after.left[at] = here.idle & ~union, here.left - taken
     cpu = view.cpu_left[rows]
     before, then = State(cpu, rooms.idle, rooms.left), State(cpu - demand.requests.cpu_milli, after.idle, after.left)
+    found.worth_lost[:] = np.round(found.worth_lost, _DIGITS)  # equal hardware must compare equal, whatever the order in which its worth was added up
     found.cost[:] = judge.outlook.cost(judge.numbers[rows], before, then, judge.weight)
     return found
 
 
-def _state(view: View, rows: NDArray[np.int64], rooms: Rooms, cpu_milli: int) -> State:
-    return State(view.cpu_left[rows] - cpu_milli, rooms.idle, rooms.left)
+def _look_at_each(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, prospector: Prospector, judge: Judge) -> Candidates:
+    """Do what `look` does, node by node: for a few, what numpy costs per operation is more than the work."""
+    look_at = _share_on if demand.shape.is_shared else _whole_on
+    levels = judge.outlook.levels(rooms.idle, rooms.left).tolist()
+    found = []
+    for row, room, own, cpu in zip(rows.tolist(), rooms, levels, view.cpu_left[rows].tolist(), strict=True):
+        seen = look_at(demand.shape, prospector.weighed(view.classes[view.class_index.item(row)]), room, prospector, (judge, row, own))
+        if seen is None:
+            found.append((IMPOSSIBLE, 0.0, 0.0, 0.0, 0.0))
+            continue
+        (bandwidth, worth_lost, broken, left), union, after = seen
+        before, then = NodeState(cpu, room.idle, own), NodeState(cpu - demand.requests.cpu_milli, room.idle & ~union, after)
+        cost = judge.outlook.cost_on(judge.numbers.item(row), before, then, judge.weight)
+        found.append((bandwidth, rounded(worth_lost), broken, left, cost))
+    return Candidates(np.array(found, np.float64).reshape(-1, 5).T.copy())
 
 
-def cost_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], judge: Judge) -> NDArray[np.float64]:
-    """Return what a pod without GPUs costs the pods to come by the CPU that it takes, shape (n,)."""
-    rooms = rooms_of(view, rows)
-    return judge.outlook.cost(judge.numbers[rows], _state(view, rows, rooms, 0), _state(view, rows, rooms, cpu_milli), 0.0)
+_Seen = tuple[
+    tuple[float, float, float, float], int, list[int]
+]  # bandwidth, worth lost, islands broken and left; bits of the GPUs taken; levels afterwards
+
+
+def _share_on(shape: Shape, kind: TopologyClass, room: Room, _: Prospector, at: tuple[Judge, int, list[int]]) -> _Seen | None:
+    """Return what one share would get on one node."""
+    judge, row, levels = at
+    mib, usable = shape.parts[0].mib, usable_room(shape, kind, room)
+    bit = best_gpu(kind, usable, mib, lambda: judge.outlook.costs_at(judge.numbers.item(row), usable, levels, mib))
+    if bit < 0:
+        return None
+    rest = usable.idle & ~(1 << bit)
+    worth_lost, broken = kind.worth.item(usable.idle) - kind.worth.item(rest), kind.whole_islands.item(usable.idle) - kind.whole_islands.item(rest)
+    after = levels.copy()
+    after[bit] = judge.outlook.level(room.left[bit] - mib)
+    return (0.0, worth_lost, broken, sum(usable.left)), 1 << bit, after
+
+
+def _whole_on(shape: Shape, kind: TopologyClass, room: Room, prospector: Prospector, at: tuple[Judge, int, list[int]]) -> _Seen | None:
+    """Return what whole GPUs would get on one node."""
+    tables, mask = prospector.prospects_on(shape, kind, room.idle), room.idle
+    union = tables.union.item(mask)
+    if not union:
+        return None
+    after = [0 if union >> bit & 1 else level for bit, level in enumerate(at[2])]
+    return (tables.bandwidth.item(mask), tables.worth_lost.item(mask), tables.broken.item(mask), tables.left.item(mask)), union, after
 
 
 def rows_to_look_at(view: View, generation: int, known: Candidates) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ Called by `placement`, which keeps the answers by shape and asks again only for 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,10 @@ from extender.demand import Shape
 from extender.placement.plan import Plan
 from extender.reasons import Refusal
 from topology.capacity import hosts
+from topology.links import Distance
 from topology.topology_class import TopologyClass
+
+FITS: Final = int(Refusal.FITS)  # numpy takes a member of an enumeration for an object with operators of its own, and asks it for them each time
 
 Rows = NDArray[np.int64]
 Masks = NDArray[np.uint32]
@@ -40,6 +44,14 @@ def usable_mask(shape: Shape, kind: TopologyClass) -> int:
     return near & _model_mask(shape, kind)
 
 
+def usable_room(shape: Shape, kind: TopologyClass, room: Room) -> Room:
+    """Return what a node has to give to a pod that takes only some of its GPUs."""
+    wanted = usable_mask(shape, kind)
+    if wanted == (1 << kind.size) - 1:
+        return room
+    return Room(room.idle & wanted, tuple(amount if wanted >> bit & 1 else 0 for bit, amount in enumerate(room.left)), room.offered)
+
+
 def _model_mask(shape: Shape, kind: TopologyClass) -> int:
     return (1 << kind.size) - 1 if shape.model is None else kind.model_mask(shape.model)
 
@@ -47,11 +59,16 @@ def _model_mask(shape: Shape, kind: TopologyClass) -> int:
 def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of each of those rows, shape (len(rows),)."""
     code = view.closed[rows].astype(np.int8)
+    if not len(rows):
+        return code
     if shape.plugin_gpus:
         served = np.fromiter((view.gpus[row].plugin_gpus for row in rows.tolist()), np.int64, len(rows))
-        code[(code == Refusal.FITS) & (served > shape.plugin_gpus)] = Refusal.GPUSHARE_CONTAINERS
-        code[(code == Refusal.FITS) & (served == 0)] = Refusal.NOT_GPUSHARE
-    classes = np.where(code == Refusal.FITS, view.class_index[rows], NO_CLASS)
+        code[(code == FITS) & (served > shape.plugin_gpus)] = Refusal.GPUSHARE_CONTAINERS
+        code[(code == FITS) & (served == 0)] = Refusal.NOT_GPUSHARE
+    in_doubt = (code == FITS) & ~_fits_plainly(shape, view, rows)
+    if not in_doubt.any():
+        return code
+    classes = np.where(in_doubt, view.class_index[rows], NO_CLASS)
     for number in set(classes.tolist()) - {NO_CLASS}:
         kind = view.classes[number]
         at = np.nonzero(classes == number)[0]
@@ -59,10 +76,22 @@ def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[
     return code
 
 
+def _fits_plainly(shape: Shape, view: View, rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows have enough room for a pod of one container that wishes nothing else, False for any other; most pods are of that kind, and most rows fit."""
+    if len(shape.parts) > 1 or (shape.model, shape.nic_ceiling, shape.floor, shape.ceiling) != (None, None, 0.0, Distance.SYS) or shape.one_numa:
+        return np.zeros(len(rows), np.bool_)
+    part = shape.parts[0]
+    if not part.is_share:
+        return np.asarray(np.bitwise_count(view.free[rows]) >= part.gpus)
+    return np.asarray((view.left[rows] >= part.mib).sum(axis=1) >= part.gpus)
+
+
 def _refusals_of_class(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of open rows of one class: the first reason that holds, in the order of `Refusal`."""
     wanted = np.uint32(usable_mask(shape, kind))
     code = (_by_shares if shape.is_shared else _by_gpus)(shape, kind, view, rows, planner)
+    if not code.any():
+        return code  # whoever fits meets every other limit as well
     code[np.bitwise_count(view.usable[rows] & wanted) < max(shape.gpus, shape.largest)] = Refusal.TOO_SMALL
     if shape.nic_ceiling is not None and int(wanted).bit_count() < max(shape.gpus, shape.largest):
         code[:] = Refusal.NIC
@@ -84,7 +113,7 @@ def _by_links(shape: Shape, kind: TopologyClass, free: Masks, planner: Planner) 
     """Return the Refusal of masks with enough GPUs: no set on one NUMA node, none near enough, none fast enough, no split over the containers."""
     code = _by_set(shape, kind, free, shape.largest)
     if len(shape.parts) > 1:
-        open_ones = np.nonzero(code == Refusal.FITS)[0]
+        open_ones = np.nonzero(code == FITS)[0]
         masks, back = np.unique(free[open_ones], return_inverse=True)
         fits = np.fromiter((planner(shape, kind, Room(int(mask), ())) is not None for mask in masks), bool, len(masks))
         code[open_ones[~fits[back]]] = Refusal.SPLIT
@@ -112,11 +141,14 @@ def _by_shares(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planne
     free, left = view.free[rows] & wanted, view.left[rows]
     # From the last reason to the first: where several hold, the first one stays.
     code = _by_set(shape, kind, hosts(shape.leading.mib, free, left) & wanted, shape.leading.gpus)
+    some_short = False
     for part in shares:
-        code[np.bitwise_count(hosts(part.mib, free, left) & wanted) < part.gpus] = Refusal.NOT_ENOUGH_MEMORY
+        short = np.bitwise_count(hosts(part.mib, free, left) & wanted) < part.gpus
+        code[short] = Refusal.NOT_ENOUGH_MEMORY
+        some_short |= bool(short.any())
     code[np.bitwise_count(free) < shape.gpus] = Refusal.NOT_ENOUGH_FREE
     usable, offered = view.usable[rows] & wanted, view.offered[rows]
-    for part in shares:
+    for part in shares if some_short else ():
         code[np.bitwise_count(hosts(part.mib, usable, offered) & usable) < part.gpus] = Refusal.GPU_TOO_SMALL
     if len(shape.parts) > 1:
         for at in np.nonzero(code == Refusal.FITS)[0].tolist():

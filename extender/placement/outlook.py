@@ -11,6 +11,8 @@ All are in milli of an average GPU of the cluster. The weight of F grows when th
 cut; then, whether the next pod finds a place as things stand.
 """
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.cluster import Room
 from extender.demand_class import SEED_TARGET, Target
 from extender.placement.outlook_tables import Expectation, GpuKind, NodeKind, gpu_tables, node_tables
 from extender.placement.shares import Rooms
@@ -44,6 +47,15 @@ class State:
     left: NDArray[np.int32]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """`State` for one node: numbers of Python, and instead of what is left of each GPU its level in the tables (`Outlook.levels`), by bit."""
+
+    cpu: int
+    idle: int
+    levels: Sequence[int]
+
+
 class Outlook:
     """The costs under one target workload; tables of the kinds of nodes are made when they are first asked about, and kept."""
 
@@ -51,6 +63,7 @@ class Outlook:
         self.target = target
         self._expected = Expectation(target, supply or {})
         self._numbers: dict[tuple[str, bytes], int] = {}
+        self._numbers_of_rooms: dict[tuple[str, tuple[int, ...]], int] = {}
         self._kinds: list[NodeKind] = []
         self._tables: _Tables | None = None
 
@@ -72,16 +85,63 @@ class Outlook:
         """Return what it costs that n nodes go from one state to the other, shape (n,), less is better; ``weight`` of F, 0.0 for a pod without GPUs."""
         if not len(numbers):
             return np.zeros(0)  # perhaps no node has a class, and then there are no tables
+        cpu, idle = np.concatenate((before.cpu, after.cpu)), np.concatenate((before.idle, after.idle))
+        both = State(cpu, idle, np.concatenate((before.left, after.left)))
+        value = self._made().value(np.concatenate((numbers, numbers)), both, weight)
+        return np.round(value[: len(numbers)] - value[len(numbers) :], DIGITS)
+
+    def by_gpus(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
+        """Return what the GPUs of n nodes could still serve, whatever their CPU, shape (n,)."""
+        if not len(numbers):
+            return np.zeros(0)
+        return self._made().by_gpus(numbers, state)
+
+    def cost_of_cpu(self, numbers: NDArray[np.int64], by_gpus: NDArray[np.float64], cpu: NDArray[np.int64], cpu_milli: int) -> NDArray[np.float64]:
+        """Return what `cost` does for a pod that takes so much of the ``cpu`` that is left, and nothing else; ``by_gpus`` as above."""
+        if not len(numbers):
+            return np.zeros(0)
         tables = self._made()
-        return np.round(tables.value(numbers, before, weight) - tables.value(numbers, after, weight), DIGITS)
+        return np.round(tables.worth(numbers, cpu, by_gpus) - tables.worth(numbers, cpu - cpu_milli, by_gpus), DIGITS)
 
     def cost_of_shares(self, kind: TopologyClass, rooms: Rooms, mib: int) -> NDArray[np.float64]:
         """Return the cost of a share of ``mib`` on each GPU of n nodes of a class, shape (n, 16), for the choice among the GPUs of one node: CPU plays no part.
 
         What it says of GPUs without room does not matter.
         """
-        numbers = self.numbers([kind], np.zeros(len(rooms.idle), np.int32), rooms.offered)
-        return self._made().cost_of_shares(numbers, rooms, mib)
+        if not len(rooms.idle):
+            return np.zeros(rooms.left.shape)
+        if (rooms.offered == rooms.offered[0]).all():
+            number = self._number(kind, rooms.offered[0])
+            return self._made().cost_of_shares(number, rooms, mib)
+        cost = np.empty(rooms.left.shape)
+        for row in range(len(rooms.idle)):
+            own = rooms.take(np.array([row]))
+            cost[row] = self.cost_of_shares(kind, own, mib)[0]
+        return cost
+
+    def costs_on(self, kind: TopologyClass, room: Room, mib: int) -> list[float]:
+        """Return what `cost_of_shares` does for one node, a number a bit of the class."""
+        key = (kind.version, room.offered)
+        if key not in self._numbers_of_rooms:
+            self._numbers_of_rooms[key] = self._number(kind, np.array(room.offered, np.int32))
+        return self.costs_at(self._numbers_of_rooms[key], room, self._made().levels_of(room), mib)
+
+    def costs_at(self, number: int, room: Room, levels: Sequence[int], mib: int) -> list[float]:
+        """Return the same where the number and the levels are known."""
+        return self._made().costs_at(number, room, levels, mib)
+
+    def levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the level of each GPU of n nodes, shape (n, 16): whole GiB left, or that it is idle."""
+        return self._made().levels(idle, left)
+
+    def level(self, left: int) -> int:
+        """Return the level of a GPU that is not idle."""
+        return self._made().level(left)
+
+    def cost_on(self, number: int, before: NodeState, after: NodeState, weight: float) -> float:
+        """Return what `cost` does for one node."""
+        tables = self._made()
+        return rounded(tables.value_of(number, before, weight) - tables.value_of(number, after, weight))
 
     def _made(self) -> "_Tables":
         if self._tables is None:
@@ -92,6 +152,23 @@ class Outlook:
 def weight_of_fragmentation(taken: float) -> float:
     """Return the weight of F in a cluster of whose GPUs that share is taken, 0.0 to 1.0. A step, as costs are kept between calls."""
     return WEIGHT_WHEN_FULL if taken >= FULL_FROM else WEIGHT_WITH_ROOM
+
+
+@dataclass(frozen=True, slots=True)
+class _InPlenty:
+    """Of one kind of node with as much CPU as any class asks for: ``value`` (16, L) of each GPU by level, ``used`` (2**n,) of its idle GPUs by the classes of several."""
+
+    value: NDArray[np.float64]
+    used: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Few:
+    """What one node at a time needs as lists: GPUs of each kind of node, CPU of the bands, where the columns of `useful` begin."""
+
+    gpus: list[list[int]]
+    cpus: list[int]
+    at: list[list[int]]
 
 
 class _Tables:
@@ -108,53 +185,115 @@ class _Tables:
         self._idle = levels - 1
         self._cpus = expected.cpus
         self._gpu = np.array([[gpus[gpu] for gpu in kind.gpus] + [0] * (MOST_GPUS - len(kind.gpus)) for kind in kinds])  # (K, 16)
-        self._price = np.array([_widened(one.price, levels) for one in of_gpus]).reshape(-1, levels)  # (G, L) milli
-        self._lost = np.array([_widened(one.lost, levels) for one in of_gpus]).reshape(-1, len(self._cpus) + 1, levels)  # (G, B, L) milli
-        self._shares = np.array([np.pad(one.shares, ((0, 0), (0, columns - len(one.useful)))) for one in of_nodes])  # (K, B, columns)
+        self._price = _exact(np.array([_widened(one.price, levels) for one in of_gpus]).reshape(-1, levels))  # (G, L) milli
+        self._lost = _exact(np.array([_widened(one.lost, levels) for one in of_gpus]).reshape(-1, len(self._cpus) + 1, levels))  # (G, B, L) milli
+        self._shares = _exact(np.array([np.pad(one.shares, ((0, 0), (0, columns - len(one.useful)))) for one in of_nodes]))  # (K, B, columns)
         # One after the other, not in one array: machines of 16 GPUs have 256 times the masks of those of 8.
-        self._useful = np.concatenate([np.pad(one.useful, ((0, columns - len(one.useful)), (0, 0))).ravel() for one in of_nodes])
+        self._useful = _exact(np.concatenate([np.pad(one.useful, ((0, columns - len(one.useful)), (0, 0))).ravel() for one in of_nodes]), 2.0**8)
         masks = np.array([one.useful.shape[1] for one in of_nodes])
         self._at = (columns * (np.cumsum(masks) - masks))[:, None] + np.arange(columns) * masks[:, None]  # (K, columns)
         self._bits = np.array([(1 << kind.topology.size) - 1 for kind in kinds])  # (K,)
         self._cpu_per_milli = np.array([one.cpu_per_milli for one in of_nodes])  # (K,)
+        self._plenty: dict[int, _InPlenty] = {}
+        self._asks_cpu = bool((self._cpu_per_milli > 0).all())
         self._scarcity = np.array([one.scarcity for one in of_nodes])  # (K,)
+        self._few = _Few([self._gpu[at, : len(kind.gpus)].tolist() for at, kind in enumerate(kinds)], self._cpus.tolist(), self._at.tolist())
 
     def value(self, numbers: NDArray[np.int64], state: State, weight: float) -> NDArray[np.float64]:
         """Return W - ``weight`` x F, shape (n,)."""
-        gpu, levels = self._gpu[numbers], self._levels(state.idle, state.left)
-        per_milli = self._cpu_per_milli[numbers]
-        by_cpu = np.where(per_milli > 0, np.maximum(state.cpu, 0) / np.where(per_milli > 0, per_milli, 1.0), np.inf)
-        worth = self._scarcity[numbers] * np.minimum(by_cpu, self._price[gpu, levels].sum(axis=1))
+        gpu, levels = self._gpu[numbers], self.levels(state.idle, state.left)
+        worth = self.worth(numbers, state.cpu, self._price[gpu, levels].sum(axis=1))
         if not weight:
-            return np.asarray(worth)
+            return worth
         bands = np.searchsorted(self._cpus, state.cpu, side="right")
         fragmentation = self._lost[gpu, bands[:, None], levels].sum(axis=1) - self._used_by_sets(numbers, bands, state.idle)
         return np.asarray(worth - weight * fragmentation)
+
+    def by_gpus(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
+        """Return what the GPUs of a node could still serve, whatever its CPU, shape (n,)."""
+        return np.asarray(self._price[self._gpu[numbers], self.levels(state.idle, state.left)].sum(axis=1))
+
+    def worth(self, numbers: NDArray[np.int64], cpu: NDArray[np.int64], by_gpus: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return W, shape (n,)."""
+        if self._asks_cpu:
+            return np.asarray(self._scarcity[numbers] * np.minimum(np.maximum(cpu, 0) / self._cpu_per_milli[numbers], by_gpus))
+        per_milli = self._cpu_per_milli[numbers]
+        by_cpu = np.where(per_milli > 0, np.maximum(cpu, 0) / np.where(per_milli > 0, per_milli, 1.0), np.inf)
+        return np.asarray(self._scarcity[numbers] * np.minimum(by_cpu, by_gpus))
 
     def _used_by_sets(self, numbers: NDArray[np.int64], bands: NDArray[np.int64], idle: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what the classes of several whole GPUs can use of the idle ones, shape (n,)."""
         useful = self._useful[self._at[numbers] + (idle & self._bits[numbers])[:, None]]
         return np.asarray((self._shares[numbers, bands] * useful).sum(axis=1))
 
-    def cost_of_shares(self, numbers: NDArray[np.int64], rooms: Rooms, mib: int) -> NDArray[np.float64]:
-        """Return the cost of a share on each GPU, shape (n, 16), with as much CPU as any class asks for."""
-        bands = np.full(len(numbers), len(self._cpus))
-        gpu, before = self._gpu[numbers], self._levels(rooms.idle, rooms.left)
-        held = np.where(rooms.idle[:, None] >> _BITS & 1, rooms.offered, rooms.left) - mib
+    def cost_of_shares(self, number: int, rooms: Rooms, mib: int) -> NDArray[np.float64]:
+        """Return the cost of a share on each GPU of nodes of one kind, shape (n, 16), with as much CPU as any class asks for."""
+        tables = self._in_plenty(number)
+        before = self.levels(rooms.idle, rooms.left)
+        held = np.where(before == self._idle, rooms.offered, rooms.left) - mib
         after = np.clip(held // MIB_PER_GIB, 0, self._idle - 1)
-        worth = self._scarcity[numbers][:, None] * (self._price[gpu, before] - self._price[gpu, after])
-        lost = self._lost[gpu, bands[:, None], after] - self._lost[gpu, bands[:, None], before]
-        idle = (rooms.idle & self._bits[numbers])[:, None]
-        rest = np.concatenate([idle, idle & ~(1 << _BITS)], axis=1)  # (n, 17) all idle ones, and those without each
-        useful = self._useful[self._at[numbers][:, None, :] + rest[:, :, None]]
-        used = (self._shares[numbers, bands][:, None, :] * useful).sum(axis=2)
-        broken = used[:, :1] - used[:, 1:]
-        cost: NDArray[np.float64] = np.round(worth + WEIGHT_INSIDE * (lost + broken), DIGITS)
+        idle = rooms.idle & self._bits[number]
+        broken = tables.used[idle][:, None] - tables.used[idle[:, None] & ~(1 << _BITS)]
+        cost: NDArray[np.float64] = np.round(tables.value[_BITS, before] - tables.value[_BITS, after] + WEIGHT_INSIDE * broken, DIGITS)
         return cost
 
-    def _levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _in_plenty(self, number: int) -> "_InPlenty":
+        """Return what `cost_of_shares` goes by, made when it is first asked for."""
+        if number not in self._plenty:
+            gpu, band, bits = self._gpu[number], len(self._cpus), int(self._bits[number])
+            value = self._scarcity[number] * self._price[gpu] - WEIGHT_INSIDE * self._lost[gpu, band]
+            numbers = np.full(bits + 1, number)
+            self._plenty[number] = _InPlenty(value, self._used_by_sets(numbers, np.full(bits + 1, band), np.arange(bits + 1)))
+        return self._plenty[number]
+
+    # --- the same for one node at a time: for a few rows, what numpy costs per operation is more than the work
+
+    def value_of(self, number: int, state: NodeState, weight: float) -> float:
+        """Return what `value` does for one node, to the last bit: sums of what the tables hold are exact, in whatever order (`_exact`)."""
+        gpus, levels = self._few.gpus[number], state.levels
+        by_gpus = sum(map(self._price.item, gpus, levels))
+        per_milli = self._cpu_per_milli.item(number)
+        by_cpu = max(state.cpu, 0) / per_milli if per_milli > 0 else math.inf
+        worth: float = self._scarcity.item(number) * min(by_cpu, by_gpus)
+        if not weight:
+            return worth
+        band, lost = bisect_right(self._few.cpus, state.cpu), self._lost.item
+        idle = state.idle & self._bits.item(number)
+        used = sum(self._shares.item(number, band, column) * self._useful.item(at + idle) for column, at in enumerate(self._few.at[number]))
+        return worth - weight * (sum(lost(gpu, band, level) for gpu, level in zip(gpus, levels, strict=False)) - used)
+
+    def costs_at(self, number: int, room: Room, levels: Sequence[int], mib: int) -> list[float]:
+        """Return what `cost_of_shares` does for one node, a number a bit of its kind."""
+        tables = self._in_plenty(number)
+        idle, value, used = room.idle & self._bits.item(number), tables.value.item, tables.used.item
+        costs = []
+        for bit, before in zip(range(len(self._few.gpus[number])), levels, strict=False):
+            held = (room.offered[bit] if before == self._idle else room.left[bit]) - mib
+            cost = value(bit, before) - value(bit, self.level(max(held, 0)))
+            costs.append(rounded(cost + WEIGHT_INSIDE * (used(idle) - used(idle & ~(1 << bit)))))
+        return costs
+
+    def levels_of(self, room: Room) -> list[int]:
+        """Return what `levels` does for one node."""
+        return [self._idle if room.idle >> bit & 1 else self.level(left) for bit, left in enumerate(room.left)]
+
+    def level(self, left: int) -> int:
+        """Return the level of a GPU that is not idle."""
+        return min(left // MIB_PER_GIB, self._idle - 1)
+
+    def levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the level of each GPU, shape (n, 16)."""
         return np.asarray(np.where(idle[:, None] >> _BITS & 1, self._idle, np.minimum(left // MIB_PER_GIB, self._idle - 1)))
+
+
+def rounded(value: float) -> float:
+    """Return a cost with `DIGITS` digits, as numpy rounds it."""
+    return round(value * 10**DIGITS) / 10**DIGITS
+
+
+def _exact(table: NDArray[np.float64], parts: float = 2.0**20) -> NDArray[np.float64]:
+    """Return a table in whole multiples of a power of two: sums and products of them stay below 53 bits, so they are the same in whatever order they are made."""
+    return np.asarray(np.rint(table * parts) / parts)
 
 
 def _widened(table: NDArray[np.float64], levels: int) -> NDArray[np.float64]:

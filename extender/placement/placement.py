@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from extender.cluster import Room, View
 from extender.demand import Demand, Shape
 from extender.demand_class import Target
-from extender.placement.candidates import Candidates, Judge, cost_without_gpus, look, rooms_of, rows_to_look_at, with_room
-from extender.placement.fits import Fits, refusals, usable_mask
+from extender.placement.candidates import Candidates, Judge, look, rooms_of, rows_to_look_at, with_room
+from extender.placement.fits import FITS, Fits, refusals, usable_mask, usable_room
 from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
@@ -31,6 +31,7 @@ from topology.topology_class import TopologyClass, members
 _CLASSES_KEPT = 256
 _SHAPES_KEPT = 512
 _PLANS_KEPT = 65_536
+_UNKNOWN: Any = object()  # None is a plan's answer
 _CANDIDATES_KEPT = 128  # 40 bytes a node each
 _PROSPECTS_KEPT = 256  # 1 MB each for 16 GPUs, 4 kB for 8
 
@@ -43,8 +44,9 @@ class Placement:
         self.outlook = Outlook() if outlook is None else outlook
         self._rows = RowFacts()
         self._candidates: LRUCache[tuple[Shape, int, float], tuple[int, Candidates]] = LRUCache(_CANDIDATES_KEPT)
-        self._weighed: LRUCache[str, TopologyClass] = LRUCache(_CLASSES_KEPT)  # with the choices that they have kept
+        self._weighed: dict[str, TopologyClass] = {}  # with the choices that they have kept
         self._fits: LRUCache[Shape, Fits] = LRUCache(_SHAPES_KEPT)
+        self._last_fits: tuple[Shape | None, Fits | None] = (None, None)
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
         self._plans: LRUCache[tuple[str, Room, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
 
@@ -74,12 +76,16 @@ class Placement:
             return kind
         known = self._weighed.get(kind.version)
         if known is None:
+            if len(self._weighed) >= _CLASSES_KEPT:
+                self._weighed.clear()
             known = self._weighed[kind.version] = kind.under(self.weights)
         return known
 
     def fits(self, shape: Shape, view: View) -> Fits:
         """Return the answer for all rows of the view."""
-        known = self._fits.get(shape)
+        last_shape, known = self._last_fits
+        if last_shape is not shape:
+            known = self._fits.get(shape)
         if known is not None and known.generation == view.generation:
             return known
         if known is None or known.generation > view.generation:
@@ -93,21 +99,19 @@ class Placement:
         code.flags.writeable = False
         fits = Fits(view.generation, code)
         self._fits[shape] = fits
+        self._last_fits = (shape, fits)  # filter, scores and bind ask about one pod after another
         return fits
 
     def plan(self, shape: Shape, kind: TopologyClass, room: Room) -> Plan | None:
         """Return the plan in what a node of a class has to give, None where there is none; it is restricted to the model and the NICs asked for here."""
-        wanted = usable_mask(shape, kind)
-        if not shape.is_shared:
-            room = Room(room.idle & wanted)  # nothing else matters: nodes with other shares have one plan
-        elif wanted != (1 << kind.size) - 1:
-            left = tuple(amount if wanted >> bit & 1 else 0 for bit, amount in enumerate(room.left))
-            room = Room(room.idle & wanted, left, room.offered)
+        # Of whole GPUs nothing else matters: nodes with other shares have one plan.
+        room = usable_room(shape, kind, room) if shape.is_shared else Room(room.idle & usable_mask(shape, kind))
         key = (kind.version, room, shape)
-        if key not in self._plans:
+        found: Plan | None = self._plans.get(key, _UNKNOWN)
+        if found is _UNKNOWN:
             weighed = self.weighed(kind)
-            self._plans[key] = plan_shares(shape, weighed, room, self.outlook) if shape.is_shared else plan(shape, weighed, room.idle)
-        return self._plans[key]
+            found = self._plans[key] = plan_shares(shape, weighed, room, self.outlook) if shape.is_shared else plan(shape, weighed, room.idle)
+        return found
 
     def prospects(self, shape: Shape, kind: TopologyClass, masks: NDArray[np.int64]) -> Prospects:
         """Return the tables of a shape on a class, filled for those masks."""
@@ -118,6 +122,14 @@ class Placement:
         known.look_at(masks)
         return known
 
+    def prospects_on(self, shape: Shape, kind: TopologyClass, mask: int) -> Prospects:
+        """Return the tables of a shape on a class, filled for that mask."""
+        known = self._prospects.get((kind.version, shape))
+        if known is None:
+            return self.prospects(shape, kind, np.array([mask]))
+        known.look_at_one(mask)
+        return known
+
     def room_prospects(self, shape: Shape, kind: TopologyClass, rooms: Rooms) -> RoomProspects:
         """Return what a shape with shares would get in those rooms of a class."""
         wanted = usable_mask(shape, kind)
@@ -126,35 +138,41 @@ class Placement:
             rooms = Rooms(rooms.idle & wanted, left, rooms.offered)
         return RoomProspects.of(shape, self.weighed(kind), rooms, self.plan, self.outlook)
 
-    def judge(self, view: View, *, with_gpus: bool = True) -> Judge:
-        """Return by what costs are judged in a view: without GPUs by CPU alone."""
+    def judge(self, view: View) -> Judge:
+        """Return by what costs are judged in a view."""
         if self._rows.follow(view):
             self._judge_by(Outlook(self.outlook.target, self._rows.supply))
-        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken) if with_gpus else 0.0)
+        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken))
 
     def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
         """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
-        judge = self.judge(view)
-        key = (demand.shape, demand.requests.cpu_milli, judge.weight)
-        generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
-        anew = rows_to_look_at(view, generation, known)
-        if len(known.cost) != view.rows:
-            before, known = known, Candidates.none(view.rows)
-            known.put(np.arange(len(before.cost)), before)
-        if len(anew):
-            code = self.fits(demand.shape, view).code[anew]
-            fitting = anew[code == Refusal.FITS]
-            known.bandwidth[anew[code != Refusal.FITS]] = IMPOSSIBLE
-            known.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))  # in place: nobody else has this array
-        self._candidates[key] = (view.generation, known)
-        found = known.take(rows)
+        found = self.all_candidates(demand, view).take(rows)
         others = np.nonzero(np.isin(rows, list(beside)))[0] if beside else np.zeros(0, np.int64)
         if len(others):
             rooms = rooms_of(view, rows[others])
             for position, row in enumerate(rows[others].tolist()):
                 with_room(rooms, position, beside[row])
-            found.put(others, look(demand, view, rows[others], rooms, self, judge))
+            found.put(others, look(demand, view, rows[others], rooms, self, self.judge(view)))
         return found
+
+    def all_candidates(self, demand: Demand, view: View) -> Candidates:
+        """Return what every row of the view would give a demand; it holds until the next call, and is not to be written."""
+        judge = self.judge(view)
+        key = (demand.shape, demand.requests.cpu_milli, judge.weight)
+        generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
+        if generation == view.generation and len(known.cost) == view.rows:
+            return known
+        anew = rows_to_look_at(view, generation, known)
+        if len(known.cost) != view.rows:
+            before, known = known, Candidates.none(view.rows)
+            known.put(np.arange(len(before.cost)), before)
+        fits = self.fits(demand.shape, view).code[anew] == FITS
+        known.bandwidth[anew[~fits]] = IMPOSSIBLE
+        fitting = anew[fits]
+        if len(fitting):
+            known.put(fitting, look(demand, view, fitting, rooms_of(view, fitting), self, judge))
+        self._candidates[key] = (view.generation, known)
+        return known
 
     def name_ranks(self, view: View) -> NDArray[np.int64]:
         """Return the place of each row's name among all names, shape (rows,): the last word among equals."""
@@ -162,11 +180,13 @@ class Placement:
 
     def cost_without_gpus(self, cpu_milli: int, view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what a pod without GPUs costs the GPU pods to come on nodes that have a class, shape (n,)."""
-        return cost_without_gpus(cpu_milli, view, rows, self.judge(view, with_gpus=False))
+        judge = self.judge(view)
+        by_gpus = self._rows.by_gpus(view, self.outlook)
+        return judge.outlook.cost_of_cpu(judge.numbers[rows], by_gpus[rows], view.cpu_left[rows], cpu_milli)
 
     def place(self, shape: Shape, view: View, row: int, room: Room | None = None) -> Plan | None:
         """Return the plan on one node now, None where the pod does not fit; in ``room``, where only part of what the node has may be used."""
-        if row < 0 or self.fits(shape, view).code[row] != Refusal.FITS:
+        if row < 0 or self.fits(shape, view).code.item(row) != FITS:
             return None
         return self.plan(shape, view.classes[view.class_index[row]], view.room(row) if room is None else room)
 
@@ -220,4 +240,5 @@ def _memory_numbers(shape: Shape, kind: TopologyClass, view: View, row: int, wan
         "large_enough": int((left >= share).sum()),
         "model": kind.models[largest],
         "memory_mib": view.gpus[row].memory_mib[largest],
+        "reserve_mib": view.gpus[row].reserve_mib,
     }

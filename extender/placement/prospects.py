@@ -43,6 +43,11 @@ class Prospects:
     def look_at(self, masks: NDArray[np.int64]) -> None:
         """Fill the entries of those masks that are missing."""
         for mask in np.unique(masks[~self._seen[masks]]).tolist():
+            self.look_at_one(mask)
+
+    def look_at_one(self, mask: int) -> None:
+        """Fill the entry of that mask if it is missing."""
+        if not self._seen[mask]:
             found = self._planner(self._shape, self._kind, Room(mask))
             self._seen[mask] = True
             if found is not None:

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster import View
-from extender.placement.outlook import Outlook
+from extender.placement.outlook import Outlook, State
 from extender.placement.outlook_tables import GpuKind, supply_of
+from topology.capacity import MOST_GPUS
 
+_BITS: Final = np.left_shift(np.uint32(1), np.arange(MOST_GPUS, dtype=np.uint32))
 STEP: Final = 0.05  # of the cluster's nodes are of other classes than before
 
 
@@ -27,6 +29,8 @@ class RowFacts:
         self._free = np.zeros(0)  # (rows,) GPUs that are left, parts of a GPU as such
         self._numbers = np.zeros(0, np.int64)  # (rows,) tables of the outlook
         self._numbered = False
+        self._by_gpus = np.zeros(0)  # (rows,) milli that the GPUs of each could still serve
+        self._by_gpus_at = -1  # generation of these
         self._ranks = np.zeros(0, np.int64)  # (rows,) places of the names among all
         self._nodes: NDArray[np.float64] = np.zeros(0)  # (classes,) share of nodes, when the supply was counted
         self._hardware: tuple[object, ...] = ()  # of the view that was looked at last
@@ -37,14 +41,17 @@ class RowFacts:
         if view.generation == self._generation:
             return False
         rows = np.nonzero(view.row_generation > self._generation)[0] if self._generation < view.generation else np.arange(view.rows)
-        free = np.zeros(view.rows)
-        free[: len(self._free)] = self._free[: view.rows]
+        free = self._free
+        if len(free) != view.rows:
+            free = np.zeros(view.rows)
+            free[: len(self._free)] = self._free[: view.rows]
         free[rows] = gpus_left(view, rows)
         self._free, self._generation = free, view.generation
         hardware = (view.class_index, view.usable, view.offered, *view.classes)  # the same objects as long as pods alone come and go
         is_known = len(hardware) == len(self._hardware) and all(map(operator.is_, hardware, self._hardware))
         if not is_known:
             self._hardware, self._healthy, self._numbered = hardware, int(np.bitwise_count(view.usable).sum()), False
+            self._by_gpus = np.zeros(0)
         self.taken = 1.0 - float(free.sum()) / self._healthy if self._healthy else 0.0
         return False if is_known else self._follow_supply(view)
 
@@ -71,6 +78,18 @@ class RowFacts:
             self._numbered = True
         return self._numbers
 
+    def by_gpus(self, view: View, outlook: Outlook) -> NDArray[np.float64]:
+        """Return what the GPUs of each row could still serve, whatever its CPU, shape (rows,); 0 for rows without a class. Asked about the view that was followed last."""
+        numbers = self.numbers(view, outlook)
+        later = self._by_gpus_at <= view.generation and len(self._by_gpus) == view.rows
+        if not later:
+            self._by_gpus = np.zeros(view.rows)
+        rows = np.nonzero((numbers >= 0) & (view.row_generation > (self._by_gpus_at if later else -1)))[0]
+        if len(rows):
+            self._by_gpus[rows] = outlook.by_gpus(numbers[rows], State(view.cpu_left[rows], view.free[rows].astype(np.int64), view.left[rows]))
+        self._by_gpus_at = view.generation
+        return self._by_gpus
+
     def name_ranks(self, view: View) -> NDArray[np.int64]:
         """Return the place of each row's name among those of all rows, shape (rows,). Names never change, rows are only added."""
         if len(self._ranks) != view.rows:
@@ -82,10 +101,13 @@ class RowFacts:
     def forget_numbers(self) -> None:
         """Let the rows be numbered anew next time: another outlook has other tables."""
         self._numbered = False
+        self._by_gpus_at = -1
+        self._by_gpus = np.zeros(0)
 
 
 def gpus_left(view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return how many GPUs are left on those rows, parts of a GPU as such, shape (n,)."""
     left, offered = view.left[rows], view.offered[rows]
-    parts = np.where((left < offered) & (left > 0), left / np.maximum(offered, 1), 0.0).sum(axis=1)
-    return np.asarray(np.bitwise_count(view.free[rows]) + parts)
+    # Of an idle GPU all is left, of one that is held whole nothing; of one whose size is not known the free bit tells.
+    unknown = np.bitwise_count(view.free[rows] & ((offered == 0) @ _BITS))
+    return np.asarray((left / np.maximum(offered, 1)).sum(axis=1) + unknown)

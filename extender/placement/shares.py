@@ -8,7 +8,7 @@ Which GPU among those that will do: bandwidth first for pods that care for it, t
 left (best fit), then the worth of what stays idle. For one share on one GPU, which is nearly every pod, `best_gpus` answers for many nodes at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -44,7 +44,7 @@ class Rooms:
         """Return the arrays of one node."""
         return Rooms(np.array([room.idle], np.int64), np.array([room.left], np.int32), np.array([room.offered], np.int32))
 
-    def take(self, at: NDArray[np.int64]) -> "Rooms":
+    def take(self, at: NDArray[np.int64] | slice) -> "Rooms":
         """Return those nodes'."""
         return Rooms(self.idle[at], self.left[at], self.offered[at])
 
@@ -61,6 +61,10 @@ class Preference(Protocol):
         """Return the cost of a share of ``mib`` on each GPU, shape (n, 16), less is better; what it says of GPUs without room does not matter."""
         ...
 
+    def costs_on(self, kind: TopologyClass, room: Room, mib: int) -> Sequence[float]:
+        """Return the same for one node, a number a bit of the class."""
+        ...
+
 
 class BestFit:
     """The preference where nothing is known of the pods to come: none, so that the least left decides."""
@@ -69,11 +73,16 @@ class BestFit:
         """Return the same for all."""
         return np.zeros(rooms.left.shape)
 
+    def costs_on(self, kind: TopologyClass, room: Room, mib: int) -> Sequence[float]:  # noqa: ARG002 - whatever the node
+        """Return the same for all."""
+        return [0.0] * kind.size
+
 
 def plan_shares(shape: Shape, kind: TopologyClass, room: Room, preference: Preference) -> Plan | None:
     """Return the best plan for a shape with shares in what a node has to give, None where there is none."""
     if is_one_share(shape):
-        bit = int(best_gpus(kind, Rooms.of(room), shape.parts[0].mib, preference)[0])
+        mib = shape.parts[0].mib
+        bit = best_gpu(kind, room, mib, lambda: preference.costs_on(kind, room, mib))
         return None if bit < 0 else as_plan(kind, (1 << bit,))
     masks = _Search(shape, kind, room, preference).best()
     return None if masks is None else as_plan(kind, masks)
@@ -93,7 +102,7 @@ def best_gpus(kind: TopologyClass, rooms: Rooms, mib: int, preference: Preferenc
     rest = rooms.idle[:, None] ^ (rooms.idle[:, None] & 1 << _COLUMNS)
     keys: tuple[Callable[[], NDArray[Any]], ...] = (
         lambda: kind.whole_islands[rooms.idle][:, None] - kind.whole_islands[rest],
-        lambda: np.round(preference.cost_of_shares(kind, rooms, mib), _DIGITS),
+        lambda: preference.cost_of_shares(kind, rooms, mib),
         lambda: rooms.left,
         lambda: -np.round(kind.worth[rest], _DIGITS),
     )
@@ -107,6 +116,21 @@ def best_gpus(kind: TopologyClass, rooms: Rooms, mib: int, preference: Preferenc
     best: NDArray[np.int64] = wins.argmax(axis=1)
     best[none] = -1
     return best
+
+
+def best_gpu(kind: TopologyClass, room: Room, mib: int, costs_of: Callable[[], Sequence[float]]) -> int:
+    """Return what `best_gpus` does for one node, ``costs_of`` gives the costs by bit: for a few nodes, what numpy costs per operation is more than the work."""
+    hosts = [bit for bit in range(kind.size) if room.left[bit] >= mib]
+    if len(hosts) < 2:
+        return hosts[0] if hosts else -1
+    costs, worth, islands = costs_of(), kind.worth.item, kind.whole_islands.item
+    whole = islands(room.idle)
+
+    def key(bit: int) -> tuple[float, ...]:
+        rest = room.idle & ~(1 << bit)
+        return (whole - islands(rest), costs[bit], room.left[bit], -(round(worth(rest) * 10**_DIGITS) / 10**_DIGITS))
+
+    return min(hosts, key=key)
 
 
 # --- several containers, several GPUs -------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ from extender.containers import ContainerKind
 from extender.demand import Demand, read_demand
 from extender.demand_class import Target, class_of
 from extender.placement import Placement, Plan
-from extender.placement.fits import usable_mask
+from extender.placement.fits import FITS, usable_mask
 from extender.protocol import BindCall
 from extender.reasons import Refusal, wire_sentence
 from extender.requests import Requests, read_requests
-from extender.scoring import score_without_gpus, top_of
+from extender.scoring import top_of, top_without_gpus
 from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.selectors import Selectors
@@ -161,9 +161,10 @@ class Linkwise(Side):
         self._workload = Workload(settings.workload_half_life_s, lambda: self.now_s)
         self._go_by_workload()
 
-    def fix_workload(self, weights: Weights, classes: Target) -> None:
-        """Look ahead by this workload from now on; raises InputError where it is none."""
-        self._workload.fix(weights)
+    def fix_workload(self, weights: Weights | None, classes: Target) -> None:
+        """Look ahead by this workload from now on, where no weights are told by those that count; raises InputError where it is none."""
+        if weights is not None:
+            self._workload.fix(weights)
         self._workload.fix_classes(classes)
         self._go_by_workload()
 
@@ -178,16 +179,15 @@ class Linkwise(Side):
             self._go_by_workload()
 
     def _choose(self, wanted: _Wanted, view: View, open_rows: NDArray[np.bool_]) -> tuple[int, Plan | None] | None:
-        rows = np.flatnonzero(open_rows & (self._codes(wanted, view, self.placement) == Refusal.FITS))
+        rows = np.flatnonzero(open_rows & (self._codes(wanted, view, self.placement) == FITS))
         if not len(rows):
             return None
         job, demand = wanted.job, wanted.demand
         if not demand.wants_gpus:
-            return int(rows[score_without_gpus(wanted.requests.cpu_milli, view, rows, self.placement).argmax()]), None
-        top = top_of(demand, view, rows, self.placement)
-        if top is None:
+            return top_without_gpus(wanted.requests.cpu_milli, view, rows, self.placement), None
+        row = top_of(demand, view, rows, self.placement)
+        if row is None:
             return None
-        row = int(rows[top])
         plan = decide(BindCall(job.namespace, job.name, job.uid, view.names[row]), demand, view, self.placement)
         return None if plan is None else (row, plan)
 

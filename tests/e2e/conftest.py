@@ -36,6 +36,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests have recorded: nobody would find them elsewhere."""
+    for report in terminalreporter.getreports("passed"):
+        for name, figures in report.user_properties:
+            terminalreporter.write_line(f"{report.nodeid}: {name}: {figures}")
+
+
 @pytest.fixture(scope="session")
 def programs() -> dict[str, Path]:
     """Return the programs of the control plane by name, built where the cache lacks them."""

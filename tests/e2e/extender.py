@@ -64,10 +64,7 @@ class RunningExtender:
     def free(self, *nodes: str) -> dict[str, set[str]]:
         """Return the UUIDs of the healthy GPUs that it believes free, by node (all of them where none is named)."""
         shown = {name: self.get(f"nodes/{name}") for name in nodes or tuple(self.nodes())}
-        return {
-            name: {gpu["uuid"] for gpu in node.get("gpus", []) if gpu["healthy"] and gpu["heldBy"] is None and not gpu["shares"]}
-            for name, node in shown.items()
-        }
+        return {name: {gpu["uuid"] for gpu in node.get("gpus", []) if gpu["healthy"] and gpu["heldBy"] is None} for name, node in shown.items()}
 
     def wait_open(self, *names: str, timeout: float = 10) -> None:
         """Wait until it knows these nodes, none of them is closed, and their classes are worked out: figures before that are lower bounds."""

@@ -11,7 +11,7 @@ CPU, MEMORY = 128_000, 1024 * 1024  # millicores and MiB of every test node
 def wait_left(extender: RunningExtender, name: str, cpu_milli: int, memory_mib: int) -> None:
     def told() -> bool:
         node = extender.get(f"nodes/{name}")
-        return (node["cpuLeftMilli"], node["memoryLeftMiB"]) == (CPU - cpu_milli, MEMORY - memory_mib)
+        return (node["cpuLeftMilli"], node["hostMemoryLeftMiB"]) == (CPU - cpu_milli, MEMORY - memory_mib)
 
     wait_until(told, what=f"{cpu_milli} millicores and {memory_mib} MiB of {name} are counted as requested")
 

@@ -17,6 +17,7 @@ from tests.e2e.conftest import wait_established
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
 from tests.e2e.live_cluster import LiveCluster
+from tests.e2e.share_checks import MEMORY, advertised_gib
 from topology.api import read_gputopology
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def _publish_example_nodes(cluster: LiveCluster) -> None:
             "freeGPUs": len(item["spec"]["gpus"]),
         }
         topology = read_gputopology(item)
-        cluster.make_node(topology.name, len(topology.spec.gpus))
+        cluster.make_node(topology.name, len(topology.spec.gpus), resources={MEMORY: str(advertised_gib(item))})
         cluster.publish(topology)
 
 
@@ -44,7 +45,7 @@ def _printed(command: str, cluster: LiveCluster, extender: RunningExtender | Non
         return cluster.plane.kubectl(*arguments).splitlines()
     assert program == "linkwise"
     assert extender is not None
-    cluster.wait_bound("pair")  # a reader takes a breath here
+    cluster.wait_bound(arguments[-1].removeprefix("default/"))  # a reader takes a breath here
     environment = os.environ | {"LINKWISE_SERVER": extender.url, "COLUMNS": "100"}
     done = subprocess.run([sys.executable, "-m", "extender", *arguments], env=environment, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.splitlines()

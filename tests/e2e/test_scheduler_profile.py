@@ -145,3 +145,18 @@ def test_a_pod_that_does_not_care_for_bandwidth_follows_its_affinity_to_the_slow
     extender.wait_open(FAST, SLOW)
     cluster.make_pod(pod("careless").gpus(2).annotated(topology="none"), **affinity(SLOW))
     assert cluster.wait_bound("careless")["spec"]["nodeName"] == SLOW
+
+
+def test_a_pod_that_asks_for_no_gpu_in_so_many_words_is_bound_by_linkwise_and_holds_none(cluster: LiveCluster, extender: RunningExtender) -> None:
+    """kube-scheduler looks for the name of a managed resource, whatever the amount; a pod that does not name one never meets the extender."""
+    cluster.make_machine("mesh", FAST)
+    extender.wait_open(FAST)
+    before = extender.metric("linkwise_bindings_total")
+    cluster.make_pod(pod("silent").plain(cpu="1"))
+    cluster.wait_bound("silent")
+    assert extender.metric("linkwise_bindings_total") == before
+    cluster.make_pod(pod("asks").gpus("0"))
+    cluster.wait_bound("asks")
+    assert extender.metric("linkwise_bindings_total") == before + 1
+    cluster.make_pod(pod("all").gpus(4))
+    cluster.wait_bound("all")

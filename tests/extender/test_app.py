@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -378,6 +379,39 @@ async def test_metrics_count_calls_gpus_and_nodes(calls: httpx.AsyncClient):
         'linkwise_nodes{reason="STALE"} 0.0',
         "linkwise_promises 0.0",
     } <= lines
+
+
+async def test_metrics_tell_how_much_memory_of_gpus_is_given_away_and_left():
+    """Eight A100 and eight H100 of 80 GB, four A100 of 40 GB; the pod has one of the first whole, and a part of another."""
+    built = BUILT.with_pods(pod("holder").holding("pairs", BUILT.uuids("pairs")[0]))
+    app, problems = from_snapshot(built.snapshot(), Settings())
+    assert problems == []
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://linkwise") as client:
+        offered = (8 * 80 + 8 * 79 + 4 * 40) * 1024**3
+        assert await gauges(client) == {"offered": offered, "left": offered - 80 * 1024**3}
+        part = pod("part").shared(20)
+        await client.post("/filter", json=nodes_call(part, "pairs"))
+        assert (await client.post("/bind", json=bind_call(part, "pairs"))).json() == {"Error": ""}
+        assert await gauges(client) == {"offered": offered, "left": offered - 100 * 1024**3}
+
+
+async def gauges(client: httpx.AsyncClient) -> dict[str, float]:
+    """What the metrics tell of GPU memory, bytes."""
+    text = (await client.get("/metrics")).text
+    return {name: float(value) for name, value in re.findall(r"^linkwise_gpu_memory_(\w+)_bytes (\S+)$", text, re.MULTILINE)}
+
+
+async def test_a_reserve_lowers_what_is_offered_of_each_gpu_and_is_told_in_the_refusal():
+    """Of 81,559 MiB 2,048 are kept: 77 GiB are whole ones of the rest."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app_of(gpu_reserve_mib=2048)), base_url="http://linkwise") as client:
+        node = (await client.get("/api/v1/nodes/switched")).json()
+        assert {(gpu["memoryMiB"], gpu["offeredMiB"], gpu["leftMiB"]) for gpu in node["gpus"]} == {(81_559, 77 * 1024, 77 * 1024)}
+        assert node["memoryOfferedMiB"] == 8 * 77 * 1024
+        fits, refused = [(await client.post("/filter", json=nodes_call(pod("p").shared(gib), "switched"))).json() for gib in (77, 78)]
+    assert fits["NodeNames"] == ["switched"]
+    assert refused["FailedAndUnresolvableNodes"]["switched"] == (
+        "linkwise: 78 GiB of one GPU asked, the largest of the node (NVIDIA H100 80GB HBM3) gives 77 GiB of its 81559 MiB, 2048 MiB kept in reserve"
+    )
 
 
 # --- put together ---------------------------------------------------------------------------------------------------

@@ -274,3 +274,17 @@ def test_where_a_pod_is_bound_is_one_sentence():
     assert bound_text(bound_of("node-2", "", plan, view)) == "bound to node-2, GPUs 0,2, 300 GB/s over NV12"
     assert bound_text(bound_of("node-2", "", None, view)) == "bound to node-2"
     assert bound_text(bound_of("nowhere", "", plan, view)) == "bound to nowhere"
+
+
+async def test_a_part_of_gpus_that_are_shared_already_breaks_no_island():
+    """Only what is taken of the idle GPUs can break one: here none, as the second pod lies on the pair of the first."""
+    built = cluster().bridges("node-2")
+    extender = extender_on(built)
+    breaks = []
+    for name in ("first", "second"):
+        part = pod(name).shared(40).annotated(gpu_count="2")
+        await extender.place(part, "node-2")
+        (node,) = told(extender, part)["nodes"]
+        assert node["gpus"] == [0, 2]
+        breaks.append((node["islandsBroken"], node["coresBroken"], node["worthLost"] > 0))
+    assert breaks == [(1, 0, True), (0, 0, False)]

@@ -6,6 +6,7 @@ import pytest
 
 from extender import read_api
 from tests.builders import Extender, changed, cluster, extender_on, pod
+from topology.api import AllocatedGpu, Allocation
 
 BUILT = cluster().bridges("pairs").mesh("mesh").pcie("silent")
 UUIDS = BUILT.uuids("pairs")
@@ -55,11 +56,10 @@ def test_one_node_tells_who_holds_what_and_what_is_healthy():
         "uuid": UUIDS[0],
         "model": "NVIDIA A100 80GB PCIe",
         "memoryMiB": 81920,
-        "healthy": True,
-        "heldBy": "default/p",
         "offeredMiB": 81920,
         "leftMiB": 0,
-        "shares": [],
+        "healthy": True,
+        "heldBy": "default/p",
     }
     assert [gpu["healthy"] for gpu in node("mesh")["gpus"]] == [True, True, True, False]
 
@@ -70,9 +70,9 @@ def test_one_node_tells_of_every_pod_that_shares_a_gpu_and_what_is_left_of_it():
     found = read_api.node(made.cluster, "pairs")
     assert found is not None
     shared, idle = found["gpus"][2], found["gpus"][3]
-    assert (shared["heldBy"], shared["offeredMiB"], shared["leftMiB"]) == (None, 81_920, 51_200)
-    assert shared["shares"] == [{"pod": "default/a", "memoryMiB": 10_240}, {"pod": "default/b", "memoryMiB": 20_480}]
-    assert (idle["heldBy"], idle["leftMiB"], idle["shares"]) == (None, 81_920, [])
+    assert (shared["offeredMiB"], shared["leftMiB"]) == (81_920, 51_200)
+    assert shared["heldBy"] == [{"pod": "default/a", "memoryMiB": 10_240}, {"pod": "default/b", "memoryMiB": 20_480}]
+    assert (idle["heldBy"], idle["leftMiB"]) == (None, 81_920)
 
 
 def test_one_node_tells_its_links_and_the_best_sets_of_what_is_free():
@@ -95,11 +95,46 @@ def test_one_node_tells_which_gpus_the_driver_keeps_apart():
 
 def test_every_node_tells_the_cpu_and_memory_left_and_null_where_no_node_tells():
     made = extender_on(BUILT.node("mesh", cpu="8", memory="16Gi").with_pods(pod("web").plain(cpu="9500m", memory="1Gi").bound_to("mesh")))
-    listed = {each["name"]: (each["cpuLeftMilli"], each["memoryLeftMiB"]) for each in read_api.nodes(made.cluster)}
+    listed = {each["name"]: (each["cpuLeftMilli"], each["hostMemoryLeftMiB"]) for each in read_api.nodes(made.cluster)}
     assert listed == {"pairs": (None, None), "mesh": (-1500, 15_360), "silent": (None, None)}
     found = read_api.node(made.cluster, "mesh")
     assert found is not None
-    assert (found["cpuLeftMilli"], found["memoryLeftMiB"]) == (-1500, 15_360)
+    assert (found["cpuLeftMilli"], found["hostMemoryLeftMiB"]) == (-1500, 15_360)
+
+
+async def test_of_a_gpu_that_is_shared_all_holders_are_told_and_what_is_left():
+    """A second container of a pod on the same GPU adds to its pod's share."""
+    made = extender_on(BUILT)
+    two = pod("two").shared(10, "first").shared(5, "second")
+    for asked in (pod("one").shared(20), two):
+        await made.place(asked, "pairs")
+    found = read_api.node(made.cluster, "pairs")
+    assert found is not None
+    first, *others = sorted(found["gpus"], key=lambda gpu: gpu["leftMiB"])
+    assert (first["offeredMiB"], first["leftMiB"]) == (81_920, 81_920 - 35 * 1024)
+    assert first["heldBy"] == [{"pod": "default/one", "memoryMiB": 20 * 1024}, {"pod": "default/two", "memoryMiB": 15 * 1024}]
+    assert {(gpu["leftMiB"], gpu["heldBy"]) for gpu in others} == {(81_920, None)}
+    assert (found["memoryOfferedMiB"], found["memoryLeftMiB"], found["free"]) == (8 * 81_920, 8 * 81_920 - 35 * 1024, 7)
+
+
+def test_a_gpu_that_is_shared_and_held_whole_shows_both_pods_and_nothing_left():
+    """Nobody places pods like that; where they are found on a node, none of them is hidden."""
+    made = extender_on(BUILT.with_pods(pod("whole").holding("pairs", UUIDS[0])))
+    share = Allocation(node="pairs", containers={"main": (AllocatedGpu(uuid=UUIDS[0], memory_mib=1024, shared=True),)})
+    made.cluster.apply_pod(pod("part").shared(1).bound_to("pairs", share.encode()).build())
+    found = read_api.node(made.cluster, "pairs")
+    assert found is not None
+    assert found["gpus"][0]["heldBy"] == [{"pod": "default/part", "memoryMiB": 1024}, {"pod": "default/whole", "memoryMiB": None}]
+    assert found["gpus"][0]["leftMiB"] == 0
+
+
+def test_gpus_that_are_not_healthy_offer_nothing():
+    """The sums of a node are those of its GPUs: an A100 has 80 GiB, one of four is ill."""
+    mesh = node("mesh")
+    assert [gpu["offeredMiB"] for gpu in mesh["gpus"]] == [gpu["leftMiB"] for gpu in mesh["gpus"]] == [40_960, 40_960, 40_960, 0]
+    listed = {each["name"]: (each["memoryOfferedMiB"], each["memoryLeftMiB"]) for each in read_api.nodes(extender().cluster)}
+    assert listed["mesh"] == (3 * 40_960, 3 * 40_960)
+    assert listed["pairs"] == (8 * 81_920, 6 * 81_920)
 
 
 def test_a_node_without_a_readable_topology_is_known_all_the_same():
@@ -110,6 +145,7 @@ def test_a_node_without_a_readable_topology_is_known_all_the_same():
         found = read_api.node(made.cluster, name)
         assert found is not None
         assert (found["closed"]["code"], found["total"], found["class"], "gpus" in found) == (code, 0, None, False)
+        assert (found["memoryOfferedMiB"], found["memoryLeftMiB"]) == (0, 0)
 
 
 def test_a_node_that_nobody_knows_is_none():

@@ -39,9 +39,10 @@ def _of_shares(refusal: Refusal, asked: Asked) -> list[tuple[str, Asked, NodeNum
     if refusal not in (Refusal.GPU_TOO_SMALL, Refusal.NOT_ENOUGH_MEMORY):
         return [("", asked, NUMBERS)]
     large = replace(NUMBERS, most_offered_mib=79 * 1024, most_left_mib=5000, large_enough=1, model="NVIDIA H100 80GB HBM3", memory_mib=81559)
+    kept = replace(large, most_offered_mib=77 * 1024, reserve_mib=2048)
     one, two = replace(asked, share=(80 * 1024, 1)), replace(asked, share=(20 * 1024, 2))
     shares = [(", one share", one, large), (", two shares", two, large)]
-    return shares if refusal is Refusal.NOT_ENOUGH_MEMORY else [*shares, (", sizes unknown", one, NUMBERS)]
+    return shares if refusal is Refusal.NOT_ENOUGH_MEMORY else [*shares, (", a reserve", one, kept), (", sizes unknown", one, NUMBERS)]
 
 
 def test_the_sentence_that_makes_one_fall_in_love():

@@ -13,6 +13,7 @@ def test_defaults_are_what_the_design_says():
     assert settings.policy is Policy.PACK
     assert (settings.tentative_hold_s, settings.bind_timeout_s, settings.bind_grace_s) == (2.0, 3.0, 2.0)
     assert settings.decisions_kept == 1000
+    assert settings.gpu_reserve_mib == 0
 
 
 def test_the_environment_sets_each_by_its_name(monkeypatch: pytest.MonkeyPatch):
@@ -32,6 +33,8 @@ def test_the_environment_sets_each_by_its_name(monkeypatch: pytest.MonkeyPatch):
         ("TENTATIVE_HOLD_S", "nan"),
         ("BIND_TIMEOUT_S", "0"),
         ("BIND_GRACE_S", "soon"),
+        ("GPU_RESERVE_MIB", "-1"),
+        ("GPU_RESERVE_MIB", "0.5"),
         ("DECISIONS_KEPT", "0"),
         ("DEMANDS_KEPT", "1.5"),
         ("MOST_BODY_BYTES", "100"),

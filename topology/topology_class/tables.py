@@ -106,6 +106,7 @@ class TopologyClass:
         """Take the figures of the sets, and forget all that follows from others; ``known`` are packings by size."""
         self.bandwidth, self.exact = _frozen(rates.gb_per_s), _frozen(rates.exact)
         self.depth = depth
+        self.version = f"{self.key}.{depth}"  # key of what is remembered of these tables: of the class, and of how deep they go
         self._in_a_hurry = depth is Depth.AT_ONCE and not is_quick(self.bandwidth)  # calls wait for packings that take a while: bounds have to do
         self._best: dict[tuple[int, Distance, bool], NDArray[np.float64]] = {}
         self._packings = {k: _frozen(table) for k, table in known.items()}
@@ -132,11 +133,6 @@ class TopologyClass:
         other.weights = MappingProxyType(dict(weights))
         other._forget_choices()  # noqa: SLF001 - a copy of our own
         return other
-
-    @property
-    def version(self) -> str:
-        """Key of what is remembered of the class's tables: of the class, and of how deep they go."""
-        return f"{self.key}.{self.depth}"
 
     @property
     def next_depth(self) -> Depth | None:

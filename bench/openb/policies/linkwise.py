@@ -33,9 +33,8 @@ class LinkwisePolicy:
 
     def _look_ahead(self, target: Sequence[PodClass]) -> None:
         told = read_workload(workload_of(target))
-        assert told.weights is not None
         assert told.classes is not None
-        self.side.fix_workload(told.weights, told.classes)
+        self.side.fix_workload(told.weights or None, told.classes)  # pods without GPUs alone say nothing of sets
 
     def place(self, pod: Pod) -> Placement | None:
         """Return where Linkwise puts the pod."""

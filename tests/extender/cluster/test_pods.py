@@ -23,7 +23,8 @@ TWO = allocation_of("a", {"main": ["GPU-1", "GPU-2"]})
         pytest.param(pod().gpus(2).bound_to("a", TWO, "Succeeded"), id="all containers have ended well"),
         pytest.param(pod().gpus(2).bound_to("a", TWO, "Failed"), id="failed: its GPUs are free at once (kubernetes 120146)"),
         pytest.param(pod().plain().bound_to("a"), id="bound without GPUs"),
-        pytest.param(pod().gpus("0").bound_to("a"), id="bound with no GPU, as a template may say"),
+        pytest.param(pod().gpus(0).bound_to("a"), id="bound, and asks for no GPU in so many words"),
+        pytest.param(pod().gpus(0, resource="nvidia.com/gpu.shared").bound_to("a"), id="bound, and asks for no replica of a GPU"),
     ],
 )
 def test_a_pod_that_holds_nothing(builder: PodBuilder):

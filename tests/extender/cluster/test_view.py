@@ -3,7 +3,7 @@
 import pytest
 
 from extender.cluster import Cluster, Room, TentativeHold
-from tests.builders import cluster, extender_on, pod
+from tests.builders import changed, cluster, extender_on, pod
 
 BUILT = cluster().dgx1v("a").mesh("b")
 
@@ -68,6 +68,18 @@ def test_holds_of_others_are_joined_by_row_and_ones_own_do_not_count():
     free = {row: int(view.free[row]) for row in (0, 1)}
     assert {row: room.idle for row, room in view.rooms_beside("p").items()} == {0: free[0] & ~0b0100, 1: free[1] & ~0b0001}
     assert {row: room.idle for row, room in view.rooms_beside("").items()} == {0: free[0] & ~0b0111, 1: free[1] & ~0b0001}
+
+
+def test_only_healthy_gpus_offer_memory():
+    """V100s of 32 GiB and A100s of 40 GiB; one that is held offers what it did, and has nothing left."""
+    extender = extender_on(BUILT.with_pods(pod("p").holding("a", BUILT.uuids("a")[1])))
+    extender.cluster.apply_topology(changed(BUILT.topologies[1], unhealthy=[2]))
+    view = extender.cluster.view()
+    offered = view.offered_now()
+    assert offered.shape == view.left.shape
+    assert offered[0, :9].tolist() == [32_768] * 8 + [0]
+    assert offered[1, :5].tolist() == [40_960, 40_960, 0, 40_960, 0]
+    assert (offered - view.left).nonzero() == ([0], [1])
 
 
 GIB = 1024

@@ -1,14 +1,17 @@
 """Candidates that are kept and brought up to date are those of a first look, and what others hold tentatively counts for their rows alone."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster import Room
+from extender.cluster import Room, View
 from extender.demand import Demand, read_demand
 from extender.demand_class import DemandClass
-from extender.placement import Candidates, Placement
+from extender.placement import Candidates, Placement, Rooms
+from extender.placement.candidates import look
 from extender.reasons import Refusal
 from tests.builders import PodBuilder, cluster, extender_on, pod
 
@@ -63,3 +66,43 @@ def test_a_pod_without_gpus_costs_nothing_where_no_node_tells_of_its_cpu():
     """Unknown CPU is no bound."""
     view = extender_on(NODES).cluster.view()
     assert Placement().cost_without_gpus(4000, view, np.arange(3)).tolist() == pytest.approx([0.0, 0.0, 0.0])
+
+
+MANY = (
+    cluster()
+    .dgx1v(*(f"d{number}" for number in range(5)))
+    .pcie(*(f"p{number}" for number in range(5)))
+    .bridges(*(f"b{number}" for number in range(5)))
+)
+HELD = st.lists(st.tuples(st.integers(0, 14), st.sampled_from([0, 3, 11, 20])), max_size=40)
+
+
+@settings(deadline=None, max_examples=60)
+@given(HELD, st.sampled_from([*ASKED, pod().shared(9).annotated(gpu_model="*L40S*,*V100*")]), st.sampled_from(["0", "1500m", "40"]), st.booleans())
+def test_one_node_at_a_time_is_what_all_at_once_are_to_the_last_bit(held: list[tuple[int, int]], asked: PodBuilder, cpu: str, beside: bool):
+    """Few rows are looked at in plain Python, many by numpy; what is kept must not depend on how many changed."""
+    built = MANY
+    for name in ("d0", "p1", "b2", "d3"):
+        built = built.node(name, cpu="64")
+    extender = extender_on(built)
+    names = extender.names()
+    for number, (node, gib) in enumerate(held):
+        holder = pod(f"p{number}").shared(gib) if gib else pod(f"p{number}").gpus(1)
+        if names[node] in extender.filter(holder, names[node])["NodeNames"]:
+            asyncio.run(extender.bind(holder, names[node]))
+    raw = asked.build()
+    raw["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+    demand, view, placement = read_demand(raw), extender.cluster.view(), extender.verbs.placement
+    rows = np.arange(view.rows)
+    rooms = {row: Room(view.room(row).idle & 0b1011, view.room(row).left, view.room(row).offered) for row in range(0, 15, 2)} if beside else {}
+    together = placement.candidates(demand, view, rows, rooms)
+    for row in rows.tolist():
+        alone = Placement(placement.weights, placement.outlook)
+        alone.judge(view)
+        found = look(demand, view, np.array([row]), one_room(view, row, rooms), alone, placement.judge(view))
+        if alone.fits(demand.shape, view).code[row] == Refusal.FITS and (found.possible[0] or together.possible[row]):
+            assert [column[0] for column in lists(found)] == [column[row] for column in lists(together)]
+
+
+def one_room(view: View, row: int, rooms: dict[int, Room]) -> Rooms:
+    return Rooms.of(rooms[row] if row in rooms else view.room(row))

@@ -87,3 +87,17 @@ def test_gpus_scattered_over_nodes_are_no_place():
     extender = extender_on(built.with_pods(*holders))
     assert extender.filter(pod("two").gpus(2))["NodeNames"] == []
     assert extender.filter(pod("one").gpus(1))["NodeNames"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairs"),
+    [
+        pytest.param("bridges", [[0, 2], [0, 2], [0, 2], [0, 2], [1, 3]], id="four parts of 20 GiB a bridged pair of 80 GiB"),
+        pytest.param("dgx1v", [[0, 3], [1, 2], [4, 7]], id="one part a pair of 32 GiB, and the second in the quad of the first"),
+        pytest.param("pcie", [[0, 1], [0, 1], [2, 3]], id="two parts a pair behind one switch"),
+    ],
+)
+async def test_parts_of_two_gpus_get_the_best_linked_pair_before_anything_else(kind: str, pairs: list[list[int]]):
+    """Links count for parts as for whole GPUs: with them as full as they are, a pair that is linked worse is never taken for its room."""
+    extender = extender_on(cluster().machine(kind, "node"))
+    assert [await extender.place(pod(f"part-{number}").shared(40).annotated(gpu_count="2"), "node") for number, _ in enumerate(pairs)] == pairs

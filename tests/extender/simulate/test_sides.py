@@ -1,11 +1,13 @@
 """A side places pods as its policy says: Linkwise as the served extender does, counting as stock Kubernetes does; neither promises a GPU twice."""
 
 import asyncio
+import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.requests import quantity
 from extender.settings import Policy, Settings
 from extender.simulate.jobs import Job
 from extender.simulate.sides import COUNT, POLICIES, Placed, Side, side
@@ -178,3 +180,25 @@ def test_a_share_on_each_of_two_gpus_counts_both_parts():
     assert placed is not None
     assert (placed.mask.bit_count(), placed.gpus) == (2, 0.5)
     assert placed.gb_per_s > 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(["1", "7", "20", "500m"])), min_size=1, max_size=15))
+def test_pods_without_gpus_go_where_prioritize_scores_them_highest(pods: list[tuple[bool, str]]):
+    """Beside pods with GPUs, on nodes of which some tell their CPU."""
+    built = MIXED.node("dgx", cpu="40").node("pairs", cpu="64")
+    served, simulated = extender_on(built), side_of("pack", built)
+    for number, (with_gpu, cpu) in enumerate(pods):
+        asked = pod(f"p{number}").gpus(1) if with_gpu else pod(f"p{number}").plain()
+        raw = _asking(asked, cpu)
+        placed = simulated.place(Job(raw))
+        if placed is None:
+            continue
+        open_nodes = [name for name, left in zip(served.names(), served.cluster.view().cpu_left.tolist(), strict=True) if left >= quantity(cpu, 1000)]
+        call = json.dumps({"Pod": raw, "NodeNames": open_nodes}).encode()
+        fitting = json.loads(served.verbs.filter(call))["NodeNames"]
+        scores = {one["Host"]: one["Score"] for one in json.loads(served.verbs.prioritize(json.dumps({"Pod": raw, "NodeNames": fitting}).encode()))}
+        assert scores[placed.node] == max(scores.values())
+        served.cluster.apply_pod({**raw, "spec": {**raw["spec"], "nodeName": placed.node}}) if not with_gpu else asyncio.run(
+            served.bind(asked, placed.node)
+        )
