@@ -14,6 +14,7 @@ from extender.protocol import Binding, BindResult, BindVerdict
 
 JsonObject = dict[str, Any]
 NAMESPACE = "default"
+ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
 
 
 class Answer(Enum):
@@ -116,7 +117,7 @@ class ApiServer:
             binding.name,
             metadata={"annotations": {**metadata["annotations"], **binding.annotations}},
             spec={"nodeName": binding.node},
-            status={"phase": "Running"},
+            status={"phase": "Pending" if ASSIGNED in binding.annotations else "Running"},  # gpushare's plugin has still to find it
         )
         return True
 

