@@ -7,6 +7,7 @@ never whether there is one.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,7 @@ class Placement:
         """Return by what costs are judged in a view."""
         if self._rows.follow(view):
             self._judge_by(Outlook(self.outlook.target, self._rows.supply))
-        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken))
+        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken), self._rows.values)
 
     def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
         """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
@@ -152,7 +153,7 @@ class Placement:
             rooms = rooms_of(view, rows[others])
             for position, row in enumerate(rows[others].tolist()):
                 with_room(rooms, position, beside[row])
-            found.put(others, look(demand, view, rows[others], rooms, self, self.judge(view)))
+            found.put(others, look(demand, view, rows[others], rooms, self, replace(self.judge(view), values={})))  # not as they stand
         return found
 
     def all_candidates(self, demand: Demand, view: View) -> Candidates:
