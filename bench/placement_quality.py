@@ -58,6 +58,9 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command are its parameter
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
     results: Annotated[Path, typer.Option(help="Folder to write to.")] = machine.RESULTS,
+    stem: Annotated[
+        str, typer.Option("--as", help="What the written files are called: runs of some policies need not overwrite those of all.")
+    ] = NAME,
 ) -> None:
     """Replay the trace under every policy and seed and write bench/results/placement_quality.*."""
     names = known("--policy", policies, tuple(POLICIES))
@@ -65,13 +68,13 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command are its parameter
     tasks = [Task(data, *one) for one in product(traces, names, seeds_of(seeds))]
     runs = Runs(sorted(spread(replayed, tasks, jobs), key=lambda run: (traces.index(run.trace), names.index(run.policy), run.seed)))
 
-    plots.curves(runs, traces[0], results / f"{NAME}_curves.svg")
-    plots.bars(runs, results / f"{NAME}_traces.svg")
-    path = json_file or results / f"{NAME}.json"
+    plots.curves(runs, traces[0], results / f"{stem}_curves.svg")
+    plots.bars(runs, results / f"{stem}_traces.svg")
+    path = json_file or results / f"{stem}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(as_json(runs), encoding="utf-8")
     machine.write(
-        NAME, f"{machine.heading('Quality of placement: how much of a cluster gets filled', timed=False)}\n{report.text(runs, data)}", results
+        stem, f"{machine.heading('Quality of placement: how much of a cluster gets filled', timed=False)}\n{report.text(runs, data)}", results
     )
 
 

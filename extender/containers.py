@@ -13,12 +13,13 @@ from functools import lru_cache
 from typing import Any, Final, TypeGuard, TypeVar
 
 from topology.api import annotations as keys
+from topology.capacity import MOST_GIB
 from topology.errors import DemandError
 
 _Thing = TypeVar("_Thing", bound=Hashable)
 
 MOST_GPUS_ASKED: Final = 1024  # far above any node; keeps absurd numbers out of the arithmetic
-MOST_GIB_ASKED: Final = 65_536
+MOST_CONTAINERS: Final = 64  # with GPUs; four times the GPUs of the largest node, and what plans are made of one by one
 MOST_UNITS_ASKED: Final = 2**20  # a TiB in MiB; in GiB, still an int32 as MiB
 
 
@@ -53,6 +54,8 @@ def gpu_containers(pod: Mapping[str, Any], resource: str) -> Iterator[GpuContain
         if not isinstance(name, str) or not name or name in seen:
             raise DemandError(f"{where}.name of the pod is {short(name)}; accepted: a name that no other container has")
         seen.add(name)
+        if len(seen) > MOST_CONTAINERS:
+            raise DemandError(f"{where} is one more container with GPUs than is accepted: at most {MOST_CONTAINERS} of a pod")
         yield GpuContainer(name, _kind(field, container), whole, gib, units)
 
 
@@ -68,7 +71,10 @@ def effective(parts: Iterable[tuple[ContainerKind, Iterable[tuple[_Thing, int]]]
     sidecars: dict[_Thing, int] = {}
     most: dict[_Thing, int] = {}
     for kind, amounts in parts:
-        for thing, amount in amounts:
+        own: dict[_Thing, int] = {}
+        for thing, amount in amounts:  # one container may name a thing twice: then it uses both
+            own[thing] = own.get(thing, 0) + amount
+        for thing, amount in own.items():
             if kind is ContainerKind.INIT:
                 most[thing] = max(most.get(thing, 0), sidecars.get(thing, 0) + amount)
                 continue
@@ -131,13 +137,13 @@ def _asked(container: Mapping[str, Any], where: str, resource: str) -> tuple[int
 
 @lru_cache(16)
 def _most_asked(resource: str) -> Mapping[str, int]:
-    return {resource: MOST_GPUS_ASKED, keys.GPU_MEMORY: MOST_GIB_ASKED, keys.GPUSHARE_MEMORY: MOST_UNITS_ASKED}
+    return {resource: MOST_GPUS_ASKED, keys.GPU_MEMORY: MOST_GIB, keys.GPUSHARE_MEMORY: MOST_UNITS_ASKED}
 
 
 def _accepted(most: int) -> str:
     return {
         MOST_GPUS_ASKED: f"a whole number from 0 to {most}",
-        MOST_GIB_ASKED: f"a whole number of GiB from 1 to {most}",
+        MOST_GIB: f"a whole number of GiB from 1 to {most}",
         MOST_UNITS_ASKED: f"a whole number of the node's units from 1 to {most}",
     }[most]
 

@@ -82,6 +82,11 @@ class Shape:
         """MiB in shares by the same rule, of all GPUs together."""
         return _effective((part.kind, part.gpus * part.mib) for part in self.parts)
 
+    @property
+    def leading(self) -> Part:
+        """The container whose set refusals for links tell of: a largest one, whole GPUs before shares, large shares before small ones."""
+        return max(self.parts, key=lambda part: (part.gpus, not part.is_share, part.mib))
+
 
 def _effective(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
     return effective((kind, [("", amount)]) for kind, amount in amounts).get("", 0)

@@ -23,6 +23,10 @@ from extender.settings import Policy
 from topology.topology_class import ISLAND
 
 _NODES_IN_TEXT: Final = 20
+_AS_PLUGIN: Final = "The set on each node is the one that NVIDIA's device plugin would take of those that meet the demand (policy gpuallocator)."
+_PLUGIN_KNOWS_NO_PARTS: Final = (
+    "NVIDIA's device plugin knows no parts of GPUs: with them, policy gpuallocator packs, and the set on each node is Linkwise's own choice."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +237,9 @@ def text(decision: dict[str, Any], most: int = _NODES_IN_TEXT) -> str:
         lines.append("No decision is kept for this pod; this is what would be decided now.")
     if decision.get("boundBefore"):
         lines.append(f"It is bound to {decision['boundBefore']} already; what it holds there counts as taken.")
-    if (decision["demand"] or {}).get("policy") == Policy.GPUALLOCATOR:
-        lines.append("The set on each node is the one that NVIDIA's device plugin would take of those that meet the demand (policy gpuallocator).")
+    demand = decision["demand"] or {}
+    if demand.get("policy") == Policy.GPUALLOCATOR:
+        lines.append(_PLUGIN_KNOWS_NO_PARTS if demand.get("shares") else _AS_PLUGIN)
     feasible = sorted((node for node in decision["nodes"] if node["fits"]), key=lambda node: (-(node["score"] or 0), node["node"]))
     refused = sorted((node for node in decision["nodes"] if not node["fits"]), key=lambda node: str(node["node"]))
     lines.extend(f"  {node['node']}: {_feasible_text(decision, node)}" for node in feasible[:most])

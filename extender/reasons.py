@@ -204,10 +204,11 @@ def _gpu_too_small(asked: Asked, numbers: NodeNumbers) -> str:
         return f"the GPUs of the node{_kind_of_gpu(asked)} have no memory to share, or tell nothing of their size"
     wanted = f"{gib(mib)} GiB of one GPU asked" if gpus == 1 else f"{gib(mib)} GiB of each of {gpus} GPUs asked"
     if numbers.most_offered_mib >= mib:
-        return f"{wanted}, fewer than {gpus} GPUs of the node are so large"
+        return f"{wanted}, fewer than {gpus} GPUs of the node{_kind_of_gpu(asked)} are so large"
     size = "" if numbers.memory_mib is None else f" of its {numbers.memory_mib} MiB"
     reserve = f", {numbers.reserve_mib} MiB kept in reserve" if numbers.reserve_mib else ""
-    return f"{wanted}, the largest of the node ({numbers.model or 'of unknown model'}) gives {gib(numbers.most_offered_mib)} GiB{size}{reserve}"
+    which = f"the largest of the GPUs of the node{_kind_of_gpu(asked)}" if _kind_of_gpu(asked) else "the largest of the node"
+    return f"{wanted}, {which} ({numbers.model or 'of unknown model'}) gives {gib(numbers.most_offered_mib)} GiB{size}{reserve}"
 
 
 def _not_enough_memory(asked: Asked, _: NodeNumbers) -> str:

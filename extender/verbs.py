@@ -9,10 +9,10 @@ Each verb also leaves a trace for `explain` (references, no text) and counts in 
 only a body that is no call at all raises (CallError, which `app` turns into 400).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
@@ -39,7 +39,6 @@ from topology.api import annotations
 from topology.errors import DemandError
 
 NO_SCORE = 0
-_OF_CLASS: Final = (Refusal.BANDWIDTH, Refusal.GPU_TOO_SMALL)  # whose sentences tell of the node's hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +140,24 @@ class Verbs:
     def _reasons(self, demand: Demand, view: View, names: list[str], rows: NDArray[np.int32], code: NDArray[np.int8]) -> dict[str, str]:
         """Return a sentence for each refused node, made once for all nodes that share its numbers."""
         refused = np.nonzero(code != Refusal.FITS)[0]
-        sentences: dict[tuple[int, int, int], str] = {}
+        sentences: dict[Hashable, str] = {}
         answer: dict[str, str] = {}
         for position, row, number in zip(refused.tolist(), rows[refused].tolist(), code[refused].tolist(), strict=True):
-            kind, free = int(view.class_index[row]), int(view.free[row])
-            same = (number, kind if number in _OF_CLASS else 0, free if number == Refusal.BANDWIDTH else 0)
+            same = (number, self._told_numbers(demand, view, row, number))
             if same not in sentences:
                 sentences[same] = wire_sentence(Refusal(number), demand.asked, self.placement.numbers(demand.shape, view, row))
             answer[names[position]] = sentences[same]
         for number, nodes in zip(*np.unique(code[refused], return_counts=True), strict=True):
             self._metrics.refused_nodes.labels(Refusal(number).name).inc(int(nodes))
         return answer
+
+    def _told_numbers(self, demand: Demand, view: View, row: int, number: int) -> Hashable:
+        """Return what of a node decides the numbers in its sentence for events, the same for nodes that share the sentence."""
+        if number == Refusal.BANDWIDTH:
+            return int(view.class_index[row]), self.placement.hosting(demand.shape, view, row)
+        if number == Refusal.GPU_TOO_SMALL:
+            return int(view.class_index[row]), int(view.usable[row]), view.offered[row].tobytes()
+        return None
 
     def _remember(self, who: _Identity, demand: Demand) -> None:
         if who.uid:
@@ -319,7 +325,7 @@ class Verbs:
         except DemandError as error:
             return Decision(who.pod, who.uid, self._clocks.now(), None, str(error))
         if not demand.wants_gpus:
-            sentence = f"no container of the pod asks for {self._settings.whole_gpu_resource}"
+            sentence = f"no container of the pod asks for {self._settings.whole_gpu_resource} or {annotations.GPU_MEMORY}"
             return Decision(who.pod, who.uid, self._clocks.now(), demand, sentence)
         return self._decide(who, demand, list(self.cluster.view().names))
 

@@ -100,6 +100,11 @@ class PodBuilder:
         asking = self if self.containers or self.init_containers else self.gpus(len(uuids), container)
         return asking.bound_to(node, allocation_of(node, {container: uuids}), phase)
 
+    def sharing(self, node: str, mib_of: Mapping[str, int], container: str = "main") -> "PodBuilder":
+        """Bind the pod with parts of GPUs, MiB by UUID; it asks for what it asks."""
+        gpus = tuple(AllocatedGpu(uuid=uuid, memory_mib=mib, shared=True) for uuid, mib in mib_of.items())
+        return self.bound_to(node, Allocation(node=node, containers={container: gpus}).encode())
+
     def bound_to(self, node: str, allocation: str | None = None, phase: str = "Running") -> "PodBuilder":
         annotations = self.annotations if allocation is None else {**self.annotations, "linkwise.dev/allocation": allocation}
         return replace(self, node=node, phase=phase, annotations=annotations)

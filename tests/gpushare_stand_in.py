@@ -2,10 +2,12 @@
 
 Written from what the plugin does on the wire, independently of `extender.handoff`: of the Pending pods of its node that carry ASSUME_TIME and ASSIGNED
 "false" it takes those of the oldest ASSUME_TIME first, and of these the first whose total is the number of devices that kubelet asks for; it patches ASSIGNED
-"true" and the time. Without a match it hands out the GPU of a node with one GPU, and nothing that runs elsewhere. Pods are raw objects and come from whoever
+"true" and the time. It answers one call after the other. Without a match it hands out the GPU of a node with one GPU, and nothing that runs elsewhere. Pods are raw objects and come from whoever
 holds them; a patch goes back there.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +28,7 @@ class PluginStandIn:
     pods: Callable[[], Iterable[JsonObject]]
     patch: Callable[[JsonObject, dict[str, str]], None]
     visible: dict[str, str] = field(default_factory=dict)
+    _one_call: threading.Lock = field(default_factory=threading.Lock)
 
     def to_admit(self) -> list[JsonObject]:
         """Return the pods that kubelet has not admitted yet, in no order that anybody may rely on."""
@@ -43,12 +46,16 @@ class PluginStandIn:
 
     def allocate(self, devices: int) -> str:
         """Answer Allocate for that many devices."""
+        with self._one_call:
+            return self._allocate(devices)
+
+    def _allocate(self, devices: int) -> str:
         assumed = [pod for pod in self._pending() if _annotations(pod).get(ASSIGNED) == "false" and ASSUME_TIME in _annotations(pod)]
         assumed.sort(key=lambda pod: int(_annotations(pod)[ASSUME_TIME]))
         for pod in assumed:
             if sum(map(_units, pod["spec"]["containers"])) == devices:
                 index: str = _annotations(pod)[IDX]
-                self.patch(pod, {ASSIGNED: "true", ASSUME_TIME: str(int(_annotations(pod)[ASSUME_TIME]) + 1)})
+                self.patch(pod, {ASSIGNED: "true", ASSUME_TIME: str(time.time_ns())})
                 return index
         return "0" if self.gpus == 1 else NO_GPU
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 MOST_GPUS: Final = 16  # of one node; bits of a mask, columns of an array of amounts
 MIB_PER_GIB: Final = 1024
+MOST_GIB: Final = 65_536  # of one GPU, offered or asked: far above any there is, and keeps absurd numbers inside 32 bits
 WHOLE: Final = 0  # as an amount of MiB: all of the GPU, and nobody else on it
 
 _BITS: Final = np.left_shift(np.uint32(1), np.arange(MOST_GPUS, dtype=np.uint32))
@@ -20,10 +21,14 @@ _BITS: Final = np.left_shift(np.uint32(1), np.arange(MOST_GPUS, dtype=np.uint32)
 def offered_mib(memory_mib: int | None, reserve_mib: int = 0) -> int:
     """Return how many MiB of a GPU are given away in shares: whole GiB below its size less the reserve, as many as the node advertises; 0 where the size is unknown.
 
+    Never more than `MOST_GIB`, whatever an object says.
+
     >>> offered_mib(81_559), offered_mib(81_559, reserve_mib=700), offered_mib(None)
-    (80896, 80896, 0)
+    (80896, 79872, 0)
     """
-    return 0 if memory_mib is None else max(0, memory_mib - reserve_mib) // MIB_PER_GIB * MIB_PER_GIB
+    if memory_mib is None:
+        return 0
+    return min(MOST_GIB, max(0, memory_mib - reserve_mib) // MIB_PER_GIB) * MIB_PER_GIB
 
 
 def share_mib(gib: int, gpus: int) -> int:

@@ -25,8 +25,8 @@ def charges(allocation: Allocation, kinds: Mapping[str, ContainerKind]) -> Charg
 
     A container that the pod does not have counts as one that runs all the time: never less than may be in use. A GPU that any container has whole is charged whole.
     """
-    unknown = dict.fromkeys(allocation.containers.keys() - kinds.keys(), ContainerKind.APP)
-    given = [(kind, allocation.containers.get(name, ())) for name, kind in {**kinds, **unknown}.items()]
+    unknown = dict.fromkeys(allocation.containers.keys() - kinds.keys(), ContainerKind.SIDECAR)  # started before all others, and never ends
+    given = [(kind, allocation.containers.get(name, ())) for name, kind in {**unknown, **kinds}.items()]
     own = {gpu.uuid for _, gpus in given for gpu in gpus if gpu.share_mib == WHOLE}
     shares = effective((kind, [(gpu.uuid, gpu.share_mib) for gpu in gpus if gpu.uuid not in own]) for kind, gpus in given)
     return Charges(allocation.uuids(), dict(sorted(shares.items())))

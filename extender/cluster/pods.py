@@ -15,13 +15,16 @@ from extender.demand_class import DemandClass, class_of
 from extender.handoff import gpushare, native
 from extender.requests import read_requests
 from topology.api import Allocation, annotations
-from topology.capacity import MIB_PER_GIB
+from topology.capacity import MIB_PER_GIB, WHOLE
 from topology.errors import AllocationError, DemandError
 
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """A pod that sits on a node and uses GPUs: by its allocation, by an allocation that does not decode (``problem``), or by its containers alone."""
+    """A pod that sits on a node and uses GPUs: by its allocation, by an allocation that does not decode (``problem``), or by its containers alone.
+
+    ``gpus``: how many it uses at least; ``shared``: one of them in part.
+    """
 
     uid: str
     namespace: str
@@ -37,6 +40,7 @@ class BoundPod:
     model: str | None = None  # the glob that it asks for
     share: gpushare.Share | None = None  # what its annotations of gpushare tell; all that tells, where the original extender placed it
     pending: bool = False
+    shared: bool = False
 
     @property
     def set_sizes(self) -> tuple[int, ...]:
@@ -63,14 +67,14 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
     raw_annotation = found.get(annotations.ALLOCATION)
     allocation: Allocation | None = None
     problem = ""
-    gpus = _gpus(raw, resource)
+    whole, shared = _uses(raw, resource)
     if raw_annotation is not None:
         try:
             allocation = native.decode(raw_annotation)
-            problem = _contradiction(allocation, node, gpus) or _short_of_memory(allocation, raw, resource)
+            problem = _contradiction(allocation, node, whole, shared=shared) or _short_of_memory(allocation, raw, resource)
         except AllocationError as error:
             problem = str(error)
-    elif gpus == 0:
+    elif not whole and not shared:
         return None
     share, share_problem = _share(raw, found)
     return BoundPod(
@@ -78,7 +82,7 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
         namespace=str(metadata.get("namespace") or "default"),
         name=str(metadata.get("name", uid)),
         node=node,
-        gpus=gpus,
+        gpus=whole + shared,
         annotation=raw_annotation if isinstance(raw_annotation, str) else None,
         allocation=None if problem else allocation,
         problem=share_problem if raw_annotation is None else problem,
@@ -86,6 +90,7 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
         kinds=container_kinds(raw),
         share=share,
         pending=status.get("phase") in (None, "Pending"),
+        shared=shared,
         cpu_milli=read_requests(raw).cpu_milli,
         model=model if isinstance(model := found.get(annotations.GPU_MODEL), str) else None,
     )
@@ -106,12 +111,16 @@ def _share(raw: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[gpushare.S
     return share, ""
 
 
-def _contradiction(allocation: Allocation, node: str, gpus: int) -> str:
+def _contradiction(allocation: Allocation, node: str, whole: int, *, shared: bool) -> str:
     """Return what in the allocation cannot be true of this pod; believing it would count GPUs as free that the pod uses."""
     if allocation.node != node:
         return f"linkwise.dev/allocation names node {allocation.node}, but the pod is on {node}"
-    if len(allocation.uuids()) < gpus:
-        return f"linkwise.dev/allocation names {len(allocation.uuids())} of the {gpus} GPUs that the pod uses"
+    given, uses = allocation.uuids(), whole + shared  # a GPU is a container's own or shared, so the part lies on another one
+    if len(given) < uses:
+        return f"linkwise.dev/allocation names {len(given)} of the {uses} GPUs that the pod uses"
+    own = {gpu.uuid for gpus in allocation.containers.values() for gpu in gpus if gpu.share_mib == WHOLE}
+    if len(own) < whole:
+        return f"linkwise.dev/allocation names {len(own)} of the {whole} whole GPUs that the pod uses"
     return ""
 
 
@@ -134,21 +143,21 @@ def uid_of(metadata: Mapping[str, Any]) -> str:
     return uid if isinstance(uid, str) and uid else f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
 
 
-def _gpus(raw: Mapping[str, Any], resource: str) -> int:
-    """Count whole GPUs by the rule for effective requests; 1 for a pod too odd for that rule, or with shares of GPUs that others hand out."""
+def _uses(raw: Mapping[str, Any], resource: str) -> tuple[int, bool]:
+    """Count whole GPUs by the rule for effective requests, and tell whether the pod uses a GPU in part as well; a pod too odd for the rule uses some of one at least."""
     stripped = {**raw, "metadata": {}}  # wishes do not matter any more
+    named = {name for amounts in _amounts(raw) for name, amount in amounts.items() if _is_gpu(name, resource) and amount not in (0, "0")}
     try:
-        whole = read_demand(stripped, resource).shape.gpus
+        shape = read_demand(stripped, resource).shape
     except DemandError:
-        whole = 0
-    # Nothing, which the API server stores as "0", is what a pod asks for that wants to be placed by us without a GPU.
-    return whole or int(any(_is_gpu(name, resource) and amount not in ("0", 0) for amounts in _amounts(raw) for name, amount in amounts.items()))
+        return 0, bool(named)
+    return shape.gpus, shape.is_shared or bool(named - {resource})
 
 
 def _is_gpu(name: object, resource: str) -> bool:
-    """Tell whether a resource is a share of a GPU, ours or somebody else's; MIG slices lie on GPUs that are not placed anyway."""
-    shares = (resource, annotations.GPU_MEMORY, annotations.GPUSHARE_MEMORY)
-    return name in shares or (isinstance(name, str) and name.startswith("nvidia.com/gpu"))
+    """Tell whether a resource is GPUs or parts of them, ours or somebody else's; MIG slices lie on GPUs that are not placed anyway."""
+    parts = (resource, annotations.GPU_MEMORY, annotations.GPUSHARE_MEMORY)
+    return name in parts or (isinstance(name, str) and name.startswith("nvidia.com/gpu"))
 
 
 def _amounts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -26,7 +26,7 @@ from extender.cluster.observed import ObservedHolders
 from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.handoff import native
-from extender.handoff.gpushare_order import Assumed, AssumeOrder
+from extender.handoff.gpushare_order import Assumed, AssumeOrder, Turn
 from extender.reasons import Refusal
 from extender.requests import read_requests
 from topology.api import GpuHolder, GPUTopology, read_gputopology
@@ -250,12 +250,14 @@ class Cluster:
         self._update_observed(pod.node)
 
     def _note_assumed(self, pod: BoundPod) -> None:
-        """Note whether gpushare's plugin has still to find the pod."""
-        if pod.share is None or pod.share.assigned or not pod.pending:
+        """Note how far a pod of gpushare's plugin has come with it."""
+        share = pod.share
+        if share is None or (share.assigned and not pod.pending):
             self.assume_order.settle(pod.uid)
         else:
-            assumed = Assumed(pod.uid, f"{pod.namespace}/{pod.name}", pod.share.units, pod.share.index)
-            self.assume_order.saw(pod.node, assumed, pod.share.assume_time)
+            turn = Turn.ASSIGNED if share.assigned else Turn.WAITS if pod.pending else Turn.RAN
+            assumed = Assumed(pod.uid, f"{pod.namespace}/{pod.name}", share.units, share.index)
+            self.assume_order.saw(pod.node, assumed, share.assume_time, turn)
 
     def remove_pod(self, uid: str, *, ended: bool = True, deleted: datetime | None = None) -> None:
         """Take a pod out that is gone: its GPUs are free at once, unless its containers may run on and the node's agent can tell."""
@@ -331,7 +333,7 @@ class Cluster:
             self._enter(pod, Charges(observed, {}), EntryState.OBSERVED)
         else:
             self.ledger.release(pod.uid)
-            asked = f"{pod.gpus} {self._resource}" if pod.gpus else "GPUs"
+            asked = "parts of GPUs" if pod.shared else f"{pod.gpus} {self._resource}"
             self._closures.close(pod.node, pod.uid, Refusal.UNKNOWN_HOLDER, f"pod {pod.namespace}/{pod.name} uses {asked} and carries no allocation")
 
     def _enter(self, pod: BoundPod, charged: Charges, state: EntryState) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster import NO_CLASS, Room, View
-from extender.demand import Part, Shape
+from extender.demand import Shape
 from extender.placement.plan import Plan
 from extender.reasons import Refusal
 from topology.capacity import hosts
@@ -89,20 +89,23 @@ def _fits_plainly(shape: Shape, view: View, rows: Rows) -> NDArray[np.bool_]:
 def _refusals_of_class(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of open rows of one class: the first reason that holds, in the order of `Refusal`."""
     wanted = np.uint32(usable_mask(shape, kind))
-    free = view.free[rows] & wanted
-    code = np.zeros(len(rows), np.int8)
-    if shape.is_shared:
-        code = _by_shares(shape, kind, view, rows, planner)
-    if shape.gpus:
-        enough = np.bitwise_count(free) >= shape.gpus
-        if not shape.is_shared:
-            code[enough] = _by_links(shape, kind, free[enough], planner)
-        code[~enough] = Refusal.NOT_ENOUGH_FREE
+    code = (_by_shares if shape.is_shared else _by_gpus)(shape, kind, view, rows, planner)
+    if not code.any():
+        return code  # whoever fits meets every other limit as well
     code[np.bitwise_count(view.usable[rows] & wanted) < max(shape.gpus, shape.largest)] = Refusal.TOO_SMALL
     if shape.nic_ceiling is not None and int(wanted).bit_count() < max(shape.gpus, shape.largest):
         code[:] = Refusal.NIC
     if shape.model is not None and _model_mask(shape, kind).bit_count() < max(shape.gpus, shape.largest):
         code[:] = Refusal.MODEL
+    return code
+
+
+def _by_gpus(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
+    """Return the Refusal of rows for a pod of whole GPUs: not enough of them free, no set of them that will do, no split over the containers."""
+    free = view.free[rows] & np.uint32(usable_mask(shape, kind))
+    code = np.full(len(rows), Refusal.NOT_ENOUGH_FREE, np.int8)
+    enough = np.bitwise_count(free) >= shape.gpus
+    code[enough] = _by_links(shape, kind, free[enough], planner)
     return code
 
 
@@ -133,31 +136,22 @@ def _by_set(shape: Shape, kind: TopologyClass, masks: Masks, gpus: int) -> NDArr
 
 
 def _by_shares(shape: Shape, kind: TopologyClass, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
-    """Return the Refusal of rows for a pod with shares: no GPU so large, not enough of them with as much left, no set of those that will do, no split."""
-    code = np.zeros(len(rows), np.int8)
-    if len(shape.parts) == 1:
-        return _by_part(shape, shape.parts[0], kind, view, rows)
-    for part in sorted(shape.parts, key=lambda part: (part.mib, part.gpus), reverse=True):
-        of_part = _by_part(shape, part, kind, view, rows)
-        code = np.where((code == 0) | ((of_part > 0) & (of_part < code)), of_part, code)
-    for at in np.nonzero(code == FITS)[0].tolist():
-        if planner(shape, kind, view.room(rows[at])) is None:
-            code[at] = Refusal.SPLIT
-    return code.astype(np.int8)
-
-
-def _by_part(shape: Shape, part: Part, kind: TopologyClass, view: View, rows: Rows) -> NDArray[np.int8]:
-    """Return the Refusal of rows for one container of a pod with shares, as if it came alone."""
-    wanted = np.uint32(usable_mask(shape, kind))
-    masks = hosts(part.mib, view.free[rows], view.left[rows]) & wanted
-    code = _by_set(shape, kind, masks, part.gpus)
-    if part.is_share:
-        short = np.bitwise_count(masks) < part.gpus
-        if not short.any():
-            return code
+    """Return the Refusal of rows for a pod with shares: no GPU so large, not enough free, not enough with as much left, no set that will do, no split."""
+    wanted, shares = np.uint32(usable_mask(shape, kind)), [part for part in shape.parts if part.is_share]
+    free, left = view.free[rows] & wanted, view.left[rows]
+    # From the last reason to the first: where several hold, the first one stays.
+    code = _by_set(shape, kind, hosts(shape.leading.mib, free, left) & wanted, shape.leading.gpus)
+    some_short = False
+    for part in shares:
+        short = np.bitwise_count(hosts(part.mib, free, left) & wanted) < part.gpus
         code[short] = Refusal.NOT_ENOUGH_MEMORY
-        large = hosts(part.mib, view.usable[rows], view.offered[rows]) & wanted & view.usable[rows]
-        code[np.bitwise_count(large) < part.gpus] = Refusal.GPU_TOO_SMALL
-    else:
-        code[np.bitwise_count(masks) < part.gpus] = Refusal.NOT_ENOUGH_FREE
+        some_short |= bool(short.any())
+    code[np.bitwise_count(free) < shape.gpus] = Refusal.NOT_ENOUGH_FREE
+    usable, offered = view.usable[rows] & wanted, view.offered[rows]
+    for part in shares if some_short else ():
+        code[np.bitwise_count(hosts(part.mib, usable, offered) & usable) < part.gpus] = Refusal.GPU_TOO_SMALL
+    if len(shape.parts) > 1:
+        for at in np.nonzero(code == Refusal.FITS)[0].tolist():
+            if planner(shape, kind, view.room(rows[at])) is None:
+                code[at] = Refusal.SPLIT
     return code

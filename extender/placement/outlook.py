@@ -84,6 +84,8 @@ class Outlook:
 
     def cost(self, numbers: NDArray[np.int64], before: State, after: State, weight: float) -> NDArray[np.float64]:
         """Return what it costs that n nodes go from one state to the other, shape (n,), less is better; ``weight`` of F, 0.0 for a pod without GPUs."""
+        if not len(numbers):
+            return np.zeros(0)  # perhaps no node has a class, and then there are no tables
         cpu, idle = np.concatenate((before.cpu, after.cpu)), np.concatenate((before.idle, after.idle))
         both = State(cpu, idle, np.concatenate((before.left, after.left)))
         value = self._made().value(np.concatenate((numbers, numbers)), both, weight)
@@ -91,10 +93,14 @@ class Outlook:
 
     def by_gpus(self, numbers: NDArray[np.int64], state: State) -> NDArray[np.float64]:
         """Return what the GPUs of n nodes could still serve, whatever their CPU, shape (n,)."""
+        if not len(numbers):
+            return np.zeros(0)
         return self._made().by_gpus(numbers, state)
 
     def cost_of_cpu(self, numbers: NDArray[np.int64], by_gpus: NDArray[np.float64], cpu: NDArray[np.int64], cpu_milli: int) -> NDArray[np.float64]:
         """Return what `cost` does for a pod that takes so much of the ``cpu`` that is left, and nothing else; ``by_gpus`` as above."""
+        if not len(numbers):
+            return np.zeros(0)
         tables = self._made()
         return np.round(tables.worth(numbers, cpu, by_gpus) - tables.worth(numbers, cpu - cpu_milli, by_gpus), DIGITS)
 

@@ -198,6 +198,12 @@ class Placement:
             return Refusal.NO_TOPOLOGY
         return Refusal(int(refusals(shape, view, np.array([row]), self.plan)[0]))
 
+    def hosting(self, shape: Shape, view: View, row: int) -> int:
+        """Return the bits of the GPUs of a node that could be in the set that refusals for links tell of."""
+        wanted, leading = usable_mask(shape, view.classes[view.class_index[row]]), shape.leading
+        free = int(view.free[row]) & wanted
+        return hosts_of_one(leading.mib, free, tuple(view.left[row].tolist())) & wanted if leading.is_share else free
+
     def numbers(self, shape: Shape, view: View, row: int) -> NodeNumbers:
         """Return the numbers behind a refusal of that node."""
         if row < 0 or view.class_index[row] < 0:
@@ -207,10 +213,7 @@ class Placement:
         free = int(view.free[row]) & wanted
         # The best that the pod would accept; where nothing is near enough, the best of all, which tells what there is.
         ceilings = dict.fromkeys((shape.ceiling, Distance.SYS)) if shape.largest > 1 else ()
-        hosting = free
-        if shape.is_shared:
-            largest = max(shape.parts, key=lambda part: part.gpus)
-            hosting = hosts_of_one(largest.mib, free, view.room(row).left) & wanted
+        hosting = self.hosting(shape, view, row)
         best = next(filter(None, (kind.best_set(hosting, shape.largest, ceiling, one_numa=shape.one_numa) for ceiling in ceilings)), None)
         return NodeNumbers(
             total=kind.size,

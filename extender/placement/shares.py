@@ -8,7 +8,7 @@ Which GPU among those that will do: bandwidth first for pods that care for it, t
 left (best fit), then the worth of what stays idle. For one share on one GPU, which is nearly every pod, `best_gpus` answers for many nodes at once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,11 @@ from extender.placement.plan import Plan, as_plan
 from topology.capacity import MOST_GPUS, hosts_of_one
 from topology.topology_class import ALMOST, TopologyClass, members
 
-_MOST_STEPS: Final = 20_000  # sets tried for one pod; far more than a pod of up to four containers needs
+# Work on one pod in one room, in looks at the sets of one container, 0.1 ms each: 0.3 s at most, far more than a pod of up to four containers needs. What needs more is
+# refused although a split may exist; no other call is answered meanwhile. Machines on which more sets are alike than are looked at are those where all are (NVSwitch).
+_MOST_LOOKS: Final = 3_000
+_LOOKS_AT_EQUALS: Final = 64
+_SETS_A_LOOK: Final = 64  # a look at more sets takes longer by as much
 _DIGITS: Final = 6  # equal hardware must compare equal, whatever the order in which its costs were added up
 _COLUMNS: Final = np.arange(MOST_GPUS)
 
@@ -80,7 +84,7 @@ def plan_shares(shape: Shape, kind: TopologyClass, room: Room, preference: Prefe
         mib = shape.parts[0].mib
         bit = best_gpu(kind, room, mib, lambda: preference.costs_on(kind, room, mib))
         return None if bit < 0 else as_plan(kind, (1 << bit,))
-    masks = next(_Search(shape, kind, room, preference).plans(), None)
+    masks = _Search(shape, kind, room, preference).best()
     return None if masks is None else as_plan(kind, masks)
 
 
@@ -147,8 +151,12 @@ class _Use:
         """Return MiB by bit for one more container beside ``running``."""
         return tuple(0 if self.whole >> bit & 1 else amount - running[bit] for bit, amount in enumerate(node.left))
 
-    def with_whole(self, mask: int) -> "_Use":
-        return replace(self, whole=self.whole | mask)
+    def with_part(self, part: Part, own: int, running: tuple[int, ...]) -> "_Use":
+        """Return what is used with one more container, which runs beside ``running``."""
+        if not part.is_share:
+            return replace(self, whole=self.whole | own)
+        beside = _plus(running, part, own)
+        return replace(self, charged=tuple(max(most, beside[bit]) if own >> bit & 1 else most for bit, most in enumerate(self.charged)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,96 +172,144 @@ class _Started:
         return replace(self, shares=_plus(self.shares, part, own)) if part.is_share else replace(self, whole=self.whole | own)
 
 
+_Key = tuple[float, ...]
+_Found = tuple[tuple[_Key, ...], dict[int, int]]  # what speaks against a plan, container by container, and its sets by part
+_State = tuple[int, _Use, tuple[_Started, ...]]
+
+
+@dataclass(slots=True)
+class _Looks:
+    """How much work may still be done: in all, and for the sake of sets that are as good as one that leads to a plan."""
+
+    left: int = _MOST_LOOKS
+    at_equals: int = _LOOKS_AT_EQUALS
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The search for the sets of several containers: complete but for `_MOST_STEPS`, and lazy, so that a pod that fits easily is answered at once."""
+    """The search for the sets of several containers, what is hardest to place first: of all plans the one with the best set for the first, then for the second, and so on.
+
+    Complete but for `_MOST_LOOKS`. A set is tried before another where its key is less, and where one leads to a plan, only those with the same key are tried beside it,
+    so that the numbering of the GPUs decides nothing but ties. ``known`` keeps what came of each state: which container took which GPU makes no difference to those after it.
+    """
 
     shape: Shape
     kind: TopologyClass
     node: Room
     preference: Preference
-    steps: Iterator[int] = field(default_factory=lambda: iter(range(_MOST_STEPS)))
+    looks: _Looks = field(default_factory=_Looks)
+    known: dict[_State, _Found | None] = field(default_factory=dict)
 
-    def plans(self) -> Iterator[tuple[int, ...]]:
-        """Yield the sets of every plan, parallel to the parts, the preferred one first: what is hardest to place is placed first."""
+    def best(self) -> tuple[int, ...] | None:
+        """Return the sets of the best plan, parallel to the parts, None where there is none."""
         parts = self.shape.parts
         together = [number for number, part in enumerate(parts) if part.kind is not ContainerKind.INIT]
+        if not self._enough(together):
+            return None
         together.sort(key=lambda number: (parts[number].is_share, -parts[number].gpus, -parts[number].mib, number))
-        nothing = (0,) * len(self.node.left)
-        for chosen, use in self._together(together, {}, _Use(0, nothing)):
-            yield from self._with_init_containers(chosen, use, _Started(0, nothing))
+        init = [number for number, part in enumerate(parts) if part.kind is ContainerKind.INIT]
+        found = self._best([*together, *init], {}, _Use(0, self._nothing))
+        return None if found is None else tuple(found[1][number] for number in range(len(parts)))
 
-    def _together(self, numbers: list[int], chosen: dict[int, int], use: _Use) -> Iterator[tuple[dict[int, int], _Use]]:
+    @property
+    def _nothing(self) -> tuple[int, ...]:
+        return (0,) * len(self.node.left)
+
+    def _enough(self, together: list[int]) -> bool:
+        """Tell whether the shares that run together find as many places as they need, each size alone; most pods that do not fit end here."""
+        shares = [self.shape.parts[number] for number in together if self.shape.parts[number].is_share]
+        for mib in {part.mib for part in shares}:
+            as_large = [part.gpus for part in shares if part.mib >= mib]
+            if sum(as_large) > sum(min(amount // mib, len(as_large)) for amount in self.node.left):
+                return False
+        return True
+
+    def _best(self, numbers: list[int], chosen: dict[int, int], use: _Use) -> _Found | None:
+        """Return the best sets for the parts of those numbers beside the ``chosen`` ones; init containers come last, in the order in which they start."""
         if not numbers:
-            yield chosen, use
-            return
-        part = self.shape.parts[numbers[0]]
-        idle = self.node.idle & ~use.whole & ~use.shared
-        for own in self._sets(part, replace(self.node, idle=idle, left=use.room(self.node, use.charged))):
-            if next(self.steps, None) is None:
-                return
-            after = replace(use, charged=_plus(use.charged, part, own)) if part.is_share else use.with_whole(own)
-            yield from self._together(numbers[1:], {**chosen, numbers[0]: own}, after)
+            return (), {}
+        state = (len(numbers), use, tuple(self._beside(chosen).values()))
+        if state not in self.known:
+            self.known[state] = self._tried(numbers, chosen, use)
+        return self.known[state]
 
-    def _with_init_containers(self, chosen: dict[int, int], use: _Use, started: _Started, at: int = 0) -> Iterator[tuple[int, ...]]:
-        """Add the init containers in the order in which they start."""
-        if at == len(self.shape.parts):
-            yield tuple(chosen[number] for number in range(at))
-            return
-        part = self.shape.parts[at]
+    def _tried(self, numbers: list[int], chosen: dict[int, int], use: _Use) -> _Found | None:
+        number, part = numbers[0], self.shape.parts[numbers[0]]
+        running = use.charged if part.kind is not ContainerKind.INIT else self._beside(chosen)[number].shares
+        best: _Found | None = None
+        for key, own in self._candidates(number, chosen, use):
+            if best is not None and (key != best[0][0] or len(numbers) == 1 or self.looks.at_equals <= 0):
+                break
+            before = self.looks.left
+            after = self._best(numbers[1:], {**chosen, number: own}, use.with_part(part, own, running))
+            if best is not None:
+                self.looks.at_equals -= 1 + before - self.looks.left
+            if after is not None and (best is None or after[0] < best[0][1:]):
+                best = (key, *after[0]), {number: own, **after[1]}
+        return best
+
+    def _beside(self, chosen: dict[int, int]) -> dict[int, _Started]:
+        """Return the sidecars that run when each init container starts, as far as they are placed."""
+        started, found = _Started(0, self._nothing), {}
+        for number, part in enumerate(self.shape.parts):
+            if part.kind is ContainerKind.INIT:
+                found[number] = started
+            elif number in chosen:
+                started = started.with_part(part, chosen[number])
+        return found
+
+    def _candidates(self, number: int, chosen: dict[int, int], use: _Use) -> Iterable[tuple[_Key, int]]:
+        """Return sets for a part with what speaks against them, the least first.
+
+        An init container may use what its pod has anyway, so what it charges beyond that speaks against a set before all else. Its whole GPUs are never more than kubelet counts.
+        """
+        part = self.shape.parts[number]
         if part.kind is not ContainerKind.INIT:
-            yield from self._with_init_containers(chosen, use, started.with_part(part, chosen[at]), at + 1)
-            return
-        for own in self._init_sets(part, use, started):
-            if next(self.steps, None) is None:
-                return
-            after = _with_init(use, part, own, started) if part.is_share else use.with_whole(own)
-            yield from self._with_init_containers({**chosen, at: own}, after, started, at + 1)
-
-    def _init_sets(self, part: Part, use: _Use, started: _Started) -> list[int]:
-        """Return sets for an init container, those first that charge the least beyond what the pod is charged anyway."""
+            return self._sets(part, use, self.node.idle & ~use.whole & ~use.shared, use.room(self.node, use.charged))
+        started = self._beside(chosen)[number]
         if part.is_share:
-            found = self._sets(part, replace(self.node, left=use.room(self.node, started.shares)))
-            return sorted(found, key=lambda own: sum(max(0, started.shares[bit] + part.mib - use.charged[bit]) for bit in members(own)))
-        idle = self.node.idle & ~use.shared & ~started.whole
-        most = self.shape.gpus - use.whole.bit_count()  # never more than kubelet counts for the pod
-        found = [own for own in self._sets(part, replace(self.node, idle=idle)) if (own & ~use.whole).bit_count() <= most]
-        return sorted(found, key=lambda own: (own & ~use.whole).bit_count())
+            charged = use.charged
+            further = [max(0, running + part.mib - charged[bit]) for bit, running in enumerate(started.shares)]
+            found = self._sets(part, use, 0, use.room(self.node, started.shares))
+            return sorted(((float(sum(further[bit] for bit in members(own))), *key), own) for key, own in found)
+        most = self.shape.gpus - use.whole.bit_count()
+        added = [(key, own, (own & ~use.whole).bit_count()) for key, own in self._sets(part, use, self.node.idle & ~use.shared & ~started.whole)]
+        return sorted(((float(more), *key), own) for key, own, more in added if more <= most)
 
-    def _sets(self, part: Part, room: Room) -> list[int]:
-        """Return the sets that will do for one container, the preferred one first."""
+    def _sets(self, part: Part, use: _Use, idle: int, left: tuple[int, ...] = ()) -> Iterator[tuple[_Key, int]]:
+        """Yield the sets that will do for one container with what speaks against them, the least first; none where all work is done."""
         shape, kind = self.shape, self.kind
-        floor = shape.floor if part.gpus > 1 else 0.0
-        found = kind.sets(hosts_of_one(part.mib, room.idle, room.left), part.gpus, shape.ceiling, floor, one_numa=shape.one_numa)
-        if not len(found):
-            return []
-        rooms = Rooms.of(room)
-        taken = found & room.idle
-        cost, left = np.zeros(MOST_GPUS), np.zeros(MOST_GPUS)
-        if part.is_share:
-            cost, left = np.round(self.preference.cost_of_shares(kind, rooms, part.mib)[0], _DIGITS), rooms.left[0].astype(np.float64)
-        inside = (found[:, None] >> _COLUMNS & 1).astype(np.bool_)
-        bandwidth = kind.bandwidth[found]
-        fastest = bandwidth.max()
-        slower = np.where(bandwidth >= ALMOST * fastest, -fastest, -bandwidth) if shape.careful else np.zeros(len(found))
-        order = np.lexsort(
-            (
-                np.arange(len(found)),  # as the tables order them: worth, nearness, numbering
-                -np.round(kind.worth[room.idle & ~taken], _DIGITS),
-                np.where(inside, left, 0.0).sum(axis=1),
-                np.round(np.where(inside, cost, 0.0).sum(axis=1), _DIGITS),
-                kind.islands_broken(room.idle, taken),
-                slower,
-            )
+        if self.looks.left <= 0:
+            return
+        found = kind.sets(
+            hosts_of_one(part.mib, idle, left), part.gpus, shape.ceiling, shape.floor if part.gpus > 1 else 0.0, one_numa=shape.one_numa
         )
-        sets: list[int] = found[order].tolist()
-        return sets
+        self.looks.left -= 1 + len(found) // _SETS_A_LOOK
+        if not len(found):
+            return
+        untouched = self.node.idle & ~use.whole & ~use.shared
+        taken = found & untouched
+        cost, amounts = np.zeros(len(found)), np.zeros(len(found))
+        if part.is_share:
+            inside = (found[:, None] >> _COLUMNS & 1).astype(np.bool_)
+            rooms = Rooms.of(Room(untouched, left, self.node.offered))
+            cost = np.where(inside, np.round(self.preference.cost_of_shares(kind, rooms, part.mib), _DIGITS), 0.0).sum(axis=1)
+            amounts = np.where(inside, rooms.left, 0).sum(axis=1)
+        bandwidth = np.round(kind.bandwidth[found], _DIGITS)
+        most = bandwidth.max()
+        keys = (
+            np.where(bandwidth >= ALMOST * most, 0.0, most - bandwidth) if shape.careful else np.zeros(len(found)),
+            kind.islands_broken(untouched, taken),
+            np.round(cost, _DIGITS),
+            amounts,
+            -np.round(kind.worth[untouched & ~taken], _DIGITS),
+            -bandwidth,
+            kind.weakness[found],
+        )
+        order = np.lexsort(keys[::-1])  # stable: equals stand as the tables order them, the nearest on PCIe first, then by numbering
+        for at in order.tolist():
+            yield tuple(float(key[at]) for key in keys), int(found[at])
 
 
 def _plus(amounts: tuple[int, ...], part: Part, own: int) -> tuple[int, ...]:
     return tuple(amount + (part.mib if own >> bit & 1 else 0) for bit, amount in enumerate(amounts))
-
-
-def _with_init(use: _Use, part: Part, own: int, started: _Started) -> _Use:
-    beside = _plus(started.shares, part, own)
-    return replace(use, charged=tuple(max(most, beside[bit]) if own >> bit & 1 else most for bit, most in enumerate(use.charged)))

@@ -166,9 +166,10 @@ class Linkwise(Side):
         self._workload = Workload(settings.workload_half_life_s, lambda: self.now_s)
         self._go_by_workload()
 
-    def fix_workload(self, weights: Weights, classes: Target) -> None:
-        """Look ahead by this workload from now on; raises InputError where it is none."""
-        self._workload.fix(weights)
+    def fix_workload(self, weights: Weights | None, classes: Target) -> None:
+        """Look ahead by this workload from now on, where no weights are told by those that count; raises InputError where it is none."""
+        if weights is not None:
+            self._workload.fix(weights)
         self._workload.fix_classes(classes)
         self._go_by_workload()
 

@@ -123,18 +123,23 @@ def make_waiting(cluster: LiveCluster, scheduler: Program, builders: Iterable[Po
         scheduler.resume()
 
 
-def plain_rate(cluster: LiveCluster, count: int) -> float:
-    """Return how many bindings a second the API server takes from a client that posts one after the other, with nothing to decide."""
+def plain_rate(cluster: LiveCluster, count: int, clients: int) -> float:
+    """Return how many bindings a second the API server takes from clients with nothing to decide, each of which posts one after the other."""
     names = [f"plain-{number:03}" for number in range(count)]
     cluster.make_node("beside", gpus=0, resources={"pods": "1000"})
     cluster.make_pods((pod(name).plain() for name in names), scheduler="nobody")
-    started = time.monotonic()
-    for name in names:
-        cluster.api.bind(name, "beside")
-    took = time.monotonic() - started
+    with ThreadPoolExecutor(clients) as threads:
+        started = time.monotonic()
+        list(threads.map(lambda name: cluster.api.bind(name, "beside"), names))
+        took = time.monotonic() - started
     cluster.api.delete_all("Pod")
     cluster.api.delete("Node", "beside")
     return count / took
+
+
+def mean_ms(extender: RunningExtender, verb: str) -> float:
+    """Return how long the extender takes for a call, the mean since it was started."""
+    return 1000 * extender.metric("linkwise_call_seconds_sum", verb=verb) / extender.metric("linkwise_call_seconds_count", verb=verb)
 
 
 @pytest.mark.alone
@@ -148,14 +153,15 @@ def test_all_that_fit_are_bound_and_no_gpu_is_over_its_memory_after_any_step(
     record_property: Callable[[str, object], None],
 ) -> None:
     """Then a third goes at random, some at once and some with grace, others come, whole GPUs among them, and again. No limit but patience; the pace is recorded."""
-    plain = plain_rate(cluster, 200)
+    plain = [plain_rate(cluster, 200, clients) for clients in (1, 8)]
     chance = random.Random(count)
     with StepByStep(cluster.plane, pool).watching() as steps:
         make_waiting(cluster, scheduler, [wanted(number) for number in range(count)])
         wait_all_that_fit(cluster)
         placed = bound(cluster)
         assert len(placed) == count if count == 40 else 800 < len(placed) < count, f"{len(placed)} of {count} are bound"
-        rates = f"{len(placed)} of {count} pods bound, {steps.rate():.0f} a second; a client that decides nothing binds {plain:.0f} a second"
+        calls = ", ".join(f"{verb} {mean_ms(extender, verb):.1f} ms" for verb in ("filter", "prioritize", "bind"))
+        rates = f"{len(placed)} of {count} pods, {steps.rate():.0f} a second ({calls}); one client that decides nothing {plain[0]:.0f}, eight {plain[1]:.0f}"
         check_read_api(cluster, extender)
         for turn in range(2):
             for position, name in enumerate(chance.sample(bound(cluster), count // 3)):

@@ -321,6 +321,107 @@ async def test_many_pods_at_once_hold_no_gpu_twice_and_waste_none(sizes: list[in
         assert len(bound) == 8
 
 
+# --- parts of GPUs --------------------------------------------------------------------------------------------------
+
+GIB = 1024
+
+
+def left(table: Bench, node: str = "a") -> list[int]:
+    """GiB that are left of each GPU."""
+    view = table.cluster.view()
+    return [mib // GIB for mib in view.left[view.row_of[node]].tolist()[: len(view.gpus[view.row_of[node]].uuids)]]
+
+
+def posted(table: Bench) -> Allocation:
+    return Allocation.decode(table.api.posted[-1].annotations["linkwise.dev/allocation"])
+
+
+async def test_a_part_is_written_with_its_size_and_whole_gpus_beside_it_as_ever():
+    table = bench()
+    await table.bind(pod("p").gpus(2, "train").shared(9, "serve").annotated(gpu_cores="30"))
+    written = posted(table).containers
+    uuids = table.built.uuids("a")
+    assert [(gpu.uuid, gpu.memory_mib, gpu.shared, gpu.cores_percent) for gpu in written["serve"]] == [(uuids[1], 9 * GIB, True, 30)]
+    assert [(gpu.uuid, gpu.memory_mib, gpu.shared, gpu.cores_percent) for gpu in written["train"]] == [
+        (uuids[0], 81_920, None, None),
+        (uuids[2], 81_920, None, None),
+    ]
+    assert left(table) == [0, 71, 0, 80, 80, 80, 80, 80]
+
+
+async def test_memory_over_two_gpus_is_split_evenly_over_a_linked_pair():
+    table = bench()
+    await table.bind(pod("p").shared(41).annotated(gpu_count="2"))
+    allocation = posted(table)
+    assert [(gpu.index, gpu.memory_mib) for gpu in allocation.containers["main"]] == [(0, 20_992), (2, 20_992)]
+    assert (allocation.bandwidth_gb_per_s, allocation.worst_link) == (300.0, "NV12")
+
+
+async def test_a_part_of_one_gpu_carries_no_bandwidth_and_no_link():
+    table = bench()
+    await table.bind(pod("p").shared(10))
+    assert (posted(table).bandwidth_gb_per_s, posted(table).worst_link) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gib"), [(BOUND, 70), (UNKNOWN, 70), (REFUSED, 80)], ids=["bound", "promised as long as nobody tells", "refused: given back"]
+)
+async def test_a_part_is_promised_and_given_back(answer: BindResult, gib: int):
+    table = bench(None, answer)
+    await table.bind(pod("p").shared(10))
+    assert left(table)[0] == gib
+
+
+async def test_a_promise_and_the_pod_as_it_is_stored_charge_the_same():
+    """By the rule for effective requests, in both: an init container beside its sidecar, before its app."""
+    table = bench()
+    asked = pod("p").sidecar_shared(5).init_shared(20).shared(10, "serve").shared(4, "watch")
+    await table.bind(asked)
+    promised = left(table)
+    assert sum(promised) == 8 * 80 - 25
+    table.cluster.apply_pod(table.as_stored(asked))
+    assert left(table) == promised
+    again = Bench(table.built)
+    again.cluster.apply_pod(table.as_stored(asked))
+    assert left(again) == promised
+
+
+async def test_many_parts_at_once_fill_gpus_and_overfill_none():
+    """HAMi 710, with parts: 30 GiB twice a GPU of 80, and whole GPUs in between."""
+    table = bench()
+    asked = [pod(f"p{number}").gpus(1) if number % 4 == 3 else pod(f"p{number}").shared(30) for number in range(24)]
+    errors = await asyncio.gather(*(table.bind(each) for each in asked))
+    given: dict[str, int] = {}
+    for binding in table.api.posted:
+        for gpus in Allocation.decode(binding.annotations["linkwise.dev/allocation"]).containers.values():
+            for gpu in gpus:
+                given[gpu.uuid] = given.get(gpu.uuid, 0) + (gpu.share_mib or 80 * GIB)
+    assert set(given.values()) == {60 * GIB, 80 * GIB}
+    assert len(given) == 8
+    assert sum(not error for error in errors) == len(table.api.posted)
+
+
+async def test_a_part_that_does_not_fit_any_more_is_told_in_gib():
+    built = cluster().mesh("a")
+    uuids = built.uuids("a")
+    table = bench(built.with_pods(*(pod(f"on-{gpu}").shared(35).sharing("a", {uuid: 35 * GIB}) for gpu, uuid in enumerate(uuids))))
+    assert await table.bind(pod("p").shared(6)) == (
+        "pod default/p does not fit on node a any more: 0 of 4 GPUs free, at most 5 GiB left on one GPU, 6 asked"
+    )
+    assert await table.bind(pod("p").shared(41)) == (
+        "pod default/p does not fit on node a any more: 41 GiB of one GPU asked, the largest of the node (NVIDIA A100-SXM4-40GB) gives 40 GiB of its 40960 MiB"
+    )
+
+
+async def test_a_bind_leaves_the_part_alone_that_another_scored_pod_will_take():
+    table = bench(cluster().mesh("a"))
+    table.cluster.hold("other", 0, 0b0001, 2.0, ((0, 30 * GIB),))
+    await table.bind(pod("p").shared(10))
+    assert left(table) == [30, 40, 40, 40], "on the GPU that the other one will share: it has just as much beside"
+    await table.bind(pod("q").shared(12))
+    assert left(table) == [30, 28, 40, 40], "not on the ten that are left beside it"
+
+
 # --- tentative holds ------------------------------------------------------------------------------------------------
 
 

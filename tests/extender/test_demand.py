@@ -177,6 +177,152 @@ def test_annotations_of_others_are_none_of_our_business():
     assert read_demand(raw) == read(pod().gpus(2))
 
 
+# --- parts of GPUs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [
+        pytest.param(pod().shared(10), (Part(APP, 1, 10_240),), id="GiB on one GPU"),
+        pytest.param(pod().shared(40).annotated(gpu_count="2"), (Part(APP, 2, 20_480),), id="an even split over two"),
+        pytest.param(pod().shared(10).annotated(gpu_count="3"), (Part(APP, 3, 3_414),), id="an odd split is rounded up"),
+        pytest.param(pod().shared(16).annotated(gpu_count="16"), (Part(APP, 16, 1024),), id="as many GPUs as GiB"),
+        pytest.param(
+            pod().shared(8, "a").shared(6, "b").annotated(gpu_count="2"), (Part(APP, 2, 4096), Part(APP, 2, 3072)), id="the count is each container's"
+        ),
+        pytest.param(pod().gpus(2, "train").shared(6, "watch"), (Part(APP, 2), Part(APP, 1, 6144)), id="whole GPUs beside a share"),
+        pytest.param(
+            pod().gpus(4, "train").shared(6, "watch").annotated(gpu_count="2"),
+            (Part(APP, 4), Part(APP, 2, 3072)),
+            id="the count says nothing of whole GPUs",
+        ),
+        pytest.param(
+            pod().shared(6).init_shared(9).sidecar_shared(2),
+            (Part(INIT, 1, 9216), Part(SIDECAR, 1, 2048), Part(APP, 1, 6144)),
+            id="in the order of starting",
+        ),
+    ],
+)
+def test_memory_is_a_share_on_each_of_its_gpus(asked: PodBuilder, parts: tuple[Part, ...]):
+    assert read(asked).shape.parts == parts
+
+
+@pytest.mark.parametrize(
+    ("asked", "whole", "mib", "largest", "shared"),
+    [
+        pytest.param(pod().shared(10), 0, 10_240, 1, True, id="a share is no whole GPU"),
+        pytest.param(pod().shared(40).annotated(gpu_count="4"), 0, 40_960, 4, True, id="links count as for whole GPUs"),
+        pytest.param(pod().gpus(2, "a").shared(6, "b"), 2, 6144, 2, True, id="both in one pod"),
+        pytest.param(pod().gpus(2), 2, 0, 2, False, id="whole GPUs alone"),
+        pytest.param(pod().shared(6).init_shared(9), 0, 9216, 1, True, id="an init container decides where it is larger"),
+        pytest.param(pod().shared(6).sidecar_shared(2).init_shared(5), 0, 8192, 1, True, id="a sidecar runs beside both"),
+        pytest.param(pod().shared(6, "a").shared(7, "b").init(3), 3, 13_312, 3, True, id="an init container of whole GPUs"),
+    ],
+)
+def test_whole_gpus_and_memory_are_counted_apart_by_the_rule_for_effective_requests(
+    asked: PodBuilder, whole: int, mib: int, largest: int, shared: bool
+):
+    shape = read(asked).shape
+    assert (shape.gpus, shape.memory_mib, shape.largest, shape.is_shared) == (whole, mib, largest, shared)
+
+
+@pytest.mark.parametrize(("asked", "careful"), [(pod().shared(40), False), (pod().shared(40).annotated(gpu_count="2"), True)])
+def test_a_share_of_one_gpu_needs_no_bandwidth(asked: PodBuilder, careful: bool):
+    assert read(asked).shape.careful is careful
+
+
+def test_floors_and_ceilings_hold_for_shares_of_several_gpus():
+    shape = read(pod().shared(40).annotated(gpu_count="2", min_bandwidth="100", max_distance="NVLINK", numa="single")).shape
+    assert (shape.floor, shape.ceiling, shape.one_numa) == (100.0, Distance.NVLINK, True)
+    sentence = refused(pod().shared(40).min_bandwidth(100).build())
+    assert sentence.endswith("is set, but no container of the pod gets 2 or more GPUs, so there is no link to hold to it")
+
+
+def test_percent_of_compute_is_read_and_decides_nothing():
+    asked = pod().shared(8)
+    for text, percent in (("1", 1), ("30", 30), ("100", 100)):
+        demand = read(asked.annotated(gpu_cores=text))
+        assert (demand.cores_percent, demand.shape) == (percent, read(asked).shape)
+    assert read(asked).cores_percent is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        pytest.param(
+            pod().gpus(2).annotated(gpu_count="2"),
+            "annotation linkwise.dev/gpu-count=2 is set, but no container of the pod asks for linkwise.dev/gpu-memory, and it speaks of nothing else",
+            id="gpu-count without gpu-memory",
+        ),
+        pytest.param(
+            pod().gpus(2).annotated(gpu_cores="30"),
+            "annotation linkwise.dev/gpu-cores=30 is set, but no container of the pod asks for linkwise.dev/gpu-memory, and it speaks of nothing else",
+            id="gpu-cores without gpu-memory",
+        ),
+        pytest.param(
+            pod().shared(3, "serve").annotated(gpu_count="4"),
+            "annotation linkwise.dev/gpu-count=4 is set, but container serve asks for 3 GiB of linkwise.dev/gpu-memory; accepted: at most as many GPUs as GiB",
+            id="gpu-count larger than the amount",
+        ),
+        pytest.param(
+            pod().shared(8, "a").shared(3, "b").annotated(gpu_count="4"),
+            "annotation linkwise.dev/gpu-count=4 is set, but container b asks for 3 GiB of linkwise.dev/gpu-memory; accepted: at most as many GPUs as GiB",
+            id="larger than that of one container of two",
+        ),
+        *(
+            pytest.param(
+                pod().shared(64).annotated(gpu_count=value),
+                f"annotation linkwise.dev/gpu-count={value} cannot be read; accepted: a whole number of GPUs from 1 to 16",
+                id=f"gpu-count {value!r}",
+            )
+            for value in ("0", "17", "-1", "2.0", "two", "", "٢", "002")
+        ),
+        *(
+            pytest.param(
+                pod().shared(64).annotated(gpu_cores=value),
+                f"annotation linkwise.dev/gpu-cores={value} cannot be read; accepted: percent of each GPU's compute, a whole number from 1 to 100",
+                id=f"gpu-cores {value!r}",
+            )
+            for value in ("0", "101", "30%", "0.5", "half", "")
+        ),
+        pytest.param(
+            pod().gpus(1).shared(0, "b"),
+            "spec.containers[1] asks for linkwise.dev/gpu-memory=0; accepted: a whole number of GiB from 1 to 65536, or nothing at all",
+            id="an amount of 0",
+        ),
+        pytest.param(
+            pod().shared(65_537),
+            "spec.containers[0].resources.requests[linkwise.dev/gpu-memory] is 65537; accepted: a whole number of GiB from 1 to 65536",
+            id="an over-large amount",
+        ),
+    ],
+)
+def test_a_demand_for_parts_that_cannot_be_is_refused_by_field_value_and_rule(asked: PodBuilder, sentence: str):
+    assert refused(asked.build()) == sentence
+
+
+@pytest.mark.parametrize(
+    ("asked", "masks", "shares"),
+    [
+        pytest.param(pod().shared(6), [0b100], ((2, 6144),), id="one share"),
+        pytest.param(pod().shared(8).annotated(gpu_count="2"), [0b101], ((0, 4096), (2, 4096)), id="a share on each of two"),
+        pytest.param(pod().gpus(2, "a").shared(6, "b"), [0b011, 0b100], ((2, 6144),), id="whole GPUs are no shares"),
+        pytest.param(pod().shared(6, "a").shared(4, "b"), [0b1, 0b1], ((0, 10_240),), id="two containers on one GPU add up"),
+        pytest.param(pod().shared(6).init_shared(9), [0b1, 0b1], ((0, 9216),), id="an init container on its app's GPU counts as far as it is more"),
+        pytest.param(pod().shared(6).init_shared(9), [0b10, 0b1], ((0, 6144), (1, 9216)), id="elsewhere it counts beside it"),
+        pytest.param(pod().gpus(3), [0b111], (), id="no shares at all"),
+    ],
+)
+def test_what_a_plan_would_take_in_shares(asked: PodBuilder, masks: list[int], shares: tuple[tuple[int, int], ...]):
+    assert read(asked).shares(masks) == shares
+
+
+def test_the_largest_share_is_what_sentences_tell_of():
+    asked = read(pod().shared(8, "a").shared(20, "b").gpus(4, "c").annotated(gpu_count="2")).asked
+    assert (asked.share, asked.gpus, asked.largest, asked.healthy) == ((10_240, 2), 4, 4, 4)
+    assert read(pod().gpus(1)).asked.share is None
+
+
 # --- contradictions -------------------------------------------------------------------------------------------------
 
 

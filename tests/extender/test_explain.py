@@ -75,6 +75,51 @@ async def test_the_text_of_every_kind_of_decision_is_golden(golden: Callable[[st
     golden("explain.txt", "\n\n".join(f"# {name}\n{text(decision)}" for name, decision in decisions.items()) + "\n")
 
 
+SHARED = cluster().bridges("node-1", "node-2").mesh("node-3", "node-4", "node-5")
+
+
+async def test_the_text_of_decisions_about_parts_is_golden(golden: Callable[[str, str], None]):
+    """A part of one GPU, parts of two, both beside whole GPUs, and every reason against them; node-5's GPUs differ, and node-4 tells no sizes."""
+    topologies = {each["metadata"]["name"]: each for each in SHARED.topologies}
+    sizes = {"node-4": [None] * 4, "node-5": [40_960, 40_960, 24_576, 8_192]}
+    for node, memory in sizes.items():
+        for gpu, mib in zip(topologies[node]["spec"]["gpus"], memory, strict=True):
+            gpu["memoryMiB"] = mib
+    uuids = {node: SHARED.uuids(node) for node in topologies}
+    built = ClusterBuilder(topologies=tuple(topologies.values())).with_pods(
+        held(SHARED, "node-1", 4, 5, 6, 7),
+        pod("small").shared(30).sharing("node-1", {uuids["node-1"][0]: 30 * 1024}),
+        pod("large").shared(70).sharing("node-2", {uuids["node-2"][1]: 70 * 1024}),
+        *(pod(f"on-3-{gpu}").shared(35).sharing("node-3", {uuid: 35 * 1024}) for gpu, uuid in enumerate(uuids["node-3"])),
+    )
+    names = list(topologies)
+    whole_walk = ("filter", "prioritize", "bind")
+    demands = {
+        "a part of one GPU, bound": (pod("part", "team").shared(10), whole_walk),
+        "parts of two GPUs, scored": (pod("parts", "team").shared(20).annotated(gpu_count="2", min_bandwidth="100"), ("filter", "prioritize")),
+        "whole GPUs and a part, bound": (pod("both", "team").gpus(2, "train").shared(10, "serve").init_shared(20), whole_walk),
+        "parts with NVIDIA's policy": (pod("policy", "team").shared(20).annotated(gpu_count="2", policy="gpuallocator"), ("filter",)),
+        "more than most GPUs have": (pod("large", "team").shared(41), ("filter",)),
+        "more than any GPU of a model has": (pod("picky", "team").shared(81).annotated(gpu_model="*A100*"), ("filter",)),
+        "of more GPUs than are so large": (pod("wide", "team").shared(90).annotated(gpu_count="3"), ("filter",)),
+        "of more GPUs than have as much left": (pod("wide", "team").shared(100).annotated(gpu_count="2"), ("filter",)),
+        "too fast": (pod("fast", "team").shared(20).annotated(gpu_count="2", min_bandwidth="999"), ("filter",)),
+        "no split": (pod("split", "team").shared(30, "a").shared(30, "b").shared(30, "c").shared(30, "d").gpus(1, "e"), ("filter",)),
+    }
+    told_of = {name: await walked(built, asked, *steps, names=names) for name, (asked, steps) in demands.items()}
+    golden("explain_shares.txt", "\n\n".join(f"# {name}\n{text(decision)}" for name, decision in told_of.items()) + "\n")
+
+
+async def test_the_object_tells_the_memory_that_a_pod_takes():
+    decision = await walked(SHARED, pod("part").gpus(1, "train").shared(10, "serve").init_shared(12), "filter", names=["node-1"])
+    (node,) = decision["nodes"]
+    assert decision["demand"]["shares"] == {"serve": 10_240, "init": 12_288}
+    assert decision["demand"]["containers"] == {"init": 1, "train": 1, "serve": 1}
+    assert [gpu["takenMiB"] for gpu in node["memory"]] == [12_288]
+    assert {gpu["leftMiB"] for gpu in node["memory"]} == {80 * 1024}
+    assert len(node["gpus"]) == 2
+
+
 async def test_a_long_list_is_cut_and_says_how_much_is_left_out():
     lines = text(await walked(CROWDED, TWO, "filter"), most=1).splitlines()
     assert len(lines) == 5
@@ -159,7 +204,8 @@ async def test_the_demand_is_told_as_it_was_understood(asked: PodBuilder, expect
 def test_who_chose_the_set_is_told_where_it_was_not_us():
     """A set that NVIDIA's rule takes may be slower than the best; nobody should wonder."""
     extender = extender_on(CROWDED)
-    for asked, expected in ((TWO, False), (pod("picky").gpus(2).annotated(policy="gpuallocator"), True)):
+    picky = pod("picky").annotated(policy="gpuallocator")
+    for asked, expected in ((TWO, False), (picky.gpus(2), True), (picky.shared(8), False)):
         extender.filter(asked, *NAMES)
         assert ("that NVIDIA's device plugin would take" in text(told(extender, asked))) is expected
 

@@ -64,6 +64,17 @@ def test_one_node_tells_who_holds_what_and_what_is_healthy():
     assert [gpu["healthy"] for gpu in node("mesh")["gpus"]] == [True, True, True, False]
 
 
+def test_one_node_tells_of_every_pod_that_shares_a_gpu_and_what_is_left_of_it():
+    """Not only of the last one that came."""
+    made = extender_on(BUILT.with_pods(*(pod(name).shared(gib).sharing("pairs", {UUIDS[2]: gib * 1024}) for name, gib in (("a", 10), ("b", 20)))))
+    found = read_api.node(made.cluster, "pairs")
+    assert found is not None
+    shared, idle = found["gpus"][2], found["gpus"][3]
+    assert (shared["offeredMiB"], shared["leftMiB"]) == (81_920, 51_200)
+    assert shared["heldBy"] == [{"pod": "default/a", "memoryMiB": 10_240}, {"pod": "default/b", "memoryMiB": 20_480}]
+    assert (idle["heldBy"], idle["leftMiB"]) == (None, 81_920)
+
+
 def test_one_node_tells_its_links_and_the_best_sets_of_what_is_free():
     found = node("pairs")
     assert found["links"][0] == ["X", "SYS", "NV12", "SYS", "SYS", "SYS", "SYS", "SYS"]

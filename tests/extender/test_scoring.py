@@ -14,7 +14,7 @@ from extender.reasons import Refusal
 from extender.sample_machines import SAMPLE_MACHINES
 from extender.scoring import EQUAL, LADDER, TOP, Scores, _ladder, score, score_without_gpus
 from extender.settings import Policy
-from tests.builders import Clock, PodBuilder, cluster, pod
+from tests.builders import Clock, JsonObject, PodBuilder, cluster, pod
 
 ONE, TWO, FOUR = pod().gpus(1), pod().gpus(2), pod().gpus(4)
 
@@ -305,6 +305,15 @@ def test_no_candidates_are_no_scores(asked: PodBuilder, policy: Policy):
     assert (found.score.tolist(), found.loss.tolist(), dict(found.beside), found.top, found.runner_up) == ([], [], {}, None, None)
 
 
+@pytest.mark.parametrize("asked", [ONE, TWO, pod().shared(8)], ids=["one", "two", "a part"])
+def test_a_cluster_whose_nodes_have_all_lost_their_topologies_scores_nobody(asked: PodBuilder):
+    state = Cluster("nvidia.com/gpu", Clock())
+    state.apply_topology(cluster().mesh("a").topologies[0])
+    state.remove_topology("a")
+    found = score(read_demand(asked.build()), state.view(), np.zeros(0, np.int64), {}, Placement())
+    assert (found.score.tolist(), found.top) == ([], None)
+
+
 # --- costs ----------------------------------------------------------------------------------------------------------
 
 
@@ -340,3 +349,97 @@ def test_of_equal_bandwidths_the_cost_for_the_pods_to_come_decides():
     view = view_of(a=("nvswitch", ALL), b=("nvswitch", ALL))
     view = replace(view, cpu_left=np.array([400_000, 2_000], np.int64))
     assert top(scored(TWO, view)) == "b"
+
+
+# --- parts of GPUs --------------------------------------------------------------------------------------------------
+
+GIB = 1024
+PART, PARTS = pod().shared(8), pod().shared(40).annotated(gpu_count="2")
+
+
+def sharing(kind: str, name: str, used: dict[int, int], held: tuple[int, ...] = ()) -> tuple[JsonObject, list[JsonObject]]:
+    """A node with GiB of its GPUs in use, and with GPUs held whole."""
+    built = cluster().machine(kind, name)
+    uuids = built.uuids(name)
+    pods = [pod(f"{name}-{gpu}").shared(gib).sharing(name, {uuids[gpu]: gib * GIB}).build() for gpu, gib in used.items()]
+    if held:
+        pods.append(pod(f"{name}-whole").holding(name, *(uuids[gpu] for gpu in held)).build())
+    return built.topologies[0], pods
+
+
+def view_with(*nodes: tuple[JsonObject, list[JsonObject]]) -> View:
+    state = Cluster("nvidia.com/gpu", Clock())
+    for topology, pods in nodes:
+        state.apply_topology(topology)
+        for each in pods:
+            state.apply_pod(each)
+    return state.view()
+
+
+def test_parts_of_two_gpus_go_by_bandwidth_first():
+    view = view_with(sharing("pcie", "slow", {0: 20, 1: 20}), sharing("bridges", "fast", {}), sharing("bridges", "broken", {}, (0, 1, 4, 6)))
+    assert scored(PARTS, view) == {"fast": 10, "slow": 0, "broken": 0}
+
+
+def test_parts_of_two_gpus_go_to_a_pair_that_is_shared_already_and_open_no_other():
+    """Two pods of 2 x 20 GiB: the second lands beside the first."""
+    view = view_with(sharing("bridges", "idle", {}), sharing("bridges", "shared", {0: 20, 2: 20}))
+    assert top(scored(PARTS, view)) == "shared"
+
+
+def test_one_part_breaks_no_island_while_a_broken_one_has_room():
+    view = view_with(sharing("nvswitch", "whole", {}), sharing("nvswitch", "broken", {}, (0,)))
+    assert top(scored(PART, view)) == "broken"
+    assert scored(PART, view)["whole"] <= 8
+    shared = view_with(sharing("nvswitch", "broken", {}, (0,)), sharing("nvswitch", "shared", {0: 40}))
+    assert top(scored(PART, shared)) == "shared", "and takes no idle GPU while a shared one has room"
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_equal_nodes_with_parts_are_told_apart_by_name(policy: Policy):
+    view = view_with(*(sharing("pcie", name, {3: 10}) for name in ("c", "a", "b")))
+    for asked in (PART, PARTS):
+        assert top(scored(asked, view, policy)) == "a"
+
+
+def test_the_part_that_another_scored_pod_will_take_counts():
+    view = view_with(sharing("pcie", "tight", {0: 34}, tuple(range(1, 8))), sharing("pcie", "idle", {}))
+    assert top(scored(PART, view)) == "tight"
+    for taken, winner in ((2, "tight"), (3, "idle")):
+        hold = TentativeHold("other", 0, 0b0001, 0.0, ((0, taken * GIB),))
+        rows = feasible(shape_of(PART), view)
+        found = score(read_demand(PART.build()), view, rows, {0: view.room(0).without(hold)}, Placement())
+        assert view.names[rows[found.top or 0]] == winner, "8 of 10 GiB are left for two that ask for 8 and 2, not for 8 and 3"
+
+
+def test_a_hold_of_all_that_is_left_leaves_no_plan_there_and_refuses_nobody():
+    view = view_with(sharing("mesh", "only", {0: 30}, (1, 2, 3)))
+    hold = TentativeHold("other", 0, 0b0001, 0.0, ((0, 10 * GIB),))
+    rows = feasible(shape_of(PART), view)
+    found = score(read_demand(PART.build()), view, rows, {0: view.room(0).without(hold)}, Placement())
+    assert (found.score.tolist(), dict(found.beside)) == ([TOP], {})
+
+
+shared_nodes = st.tuples(
+    st.sampled_from(sorted(SAMPLE_MACHINES)),
+    st.dictionaries(st.integers(0, 3), st.sampled_from([4, 10, 30, 32]), max_size=4),
+    st.sampled_from([(), (3,)]),
+)
+shared_demands = st.sampled_from(
+    [PART, PARTS, PARTS.annotated(topology="none"), pod().shared(8, "a").shared(20, "b"), pod().gpus(1, "a").shared(20, "b")]
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(shared_nodes, min_size=1, max_size=4), shared_demands, policies)
+def test_exactly_one_node_gets_ten_for_parts_too_and_it_has_the_set_that_is_scored(
+    built: list[tuple[str, dict[int, int], tuple[int, ...]]], asked: PodBuilder, policy: Policy
+):
+    nodes = [sharing(kind, f"n{at}", {gpu: gib for gpu, gib in used.items() if gpu not in held}, held) for at, (kind, used, held) in enumerate(built)]
+    view, shape = view_with(*nodes), shape_of(asked)
+    found, rows = found_in(view, asked, policy)
+    assert found.score.tolist().count(TOP) == (1 if len(rows) else 0)
+    assert all(plan_at(found, rows, position, shape, view) is not None for position in range(len(rows)))
+    if len(rows) and shape.careful:
+        bandwidths = [plan.bandwidth for position in range(len(rows)) if (plan := plan_at(found, rows, position, shape, view)) is not None]
+        assert bandwidths[found.top or 0] >= EQUAL * max(bandwidths)

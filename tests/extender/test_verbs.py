@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from extender.notices import Notice, NoticeReason
 from extender.settings import Policy, Settings
 from extender.verbs import Verbs
-from tests.builders import Extender, PodBuilder, allocation_of, cluster, extender_on, pod
+from tests.builders import ClusterBuilder, Extender, PodBuilder, allocation_of, changed, cluster, extender_on, pod
 from tests.strategies import json_objects, json_values, odd_pods
 from topology.errors import CallError
 
@@ -78,6 +78,48 @@ def test_a_thousand_refused_nodes_have_few_distinct_sentences():
     refused = extender.filter(TWO.min_bandwidth(500), *names)["FailedAndUnresolvableNodes"]
     assert list(refused) == names
     assert len(set(refused.values())) <= 4
+
+
+def test_a_thousand_nodes_too_full_for_a_part_have_few_distinct_sentences():
+    """How much is left differs from node to node, and is told by explain alone."""
+    names = [f"node-{number}" for number in range(100)]
+    built = cluster().pcie(*names[:50]).mesh(*names[50:])
+    extender = extender_on(built)
+    for number, name in enumerate(names):
+        for gpu, uuid in enumerate(built.uuids(name)):
+            mib = (number % 7 + gpu % 3 + 20) * 1024
+            extender.cluster.apply_pod(pod(f"p{number}-{gpu}").shared(mib // 1024).sharing(name, {uuid: mib}).build())
+    for asked in (pod().shared(39), pod().shared(44), pod().shared(70).annotated(gpu_count="2", min_bandwidth="500"), pod().shared(30).gpus(1, "b")):
+        refused = extender.filter(asked)["FailedAndUnresolvableNodes"]
+        assert list(refused) == names
+        assert len(set(refused.values())) <= 4
+
+
+def test_nodes_that_offer_different_amounts_are_not_told_of_each_others():
+    """One of two equal nodes has lost its GPU of 40 GB."""
+    topology = cluster().mesh("whole").topologies[0]
+    for gpu, memory in zip(topology["spec"]["gpus"], (40_960, 8_192, 8_192, 8_192), strict=True):
+        gpu["memoryMiB"] = memory
+    hurt = changed({**topology, "metadata": {"name": "hurt"}}, unhealthy=[0])
+    extender = extender_on(ClusterBuilder(topologies=(topology, hurt)))
+    refused = extender.filter(pod().shared(60))["FailedAndUnresolvableNodes"]
+    assert [refused[name].rpartition(" gives ")[2] for name in ("whole", "hurt")] == ["40 GiB of its 40960 MiB", "8 GiB of its 8192 MiB"]
+
+
+def test_nodes_with_equal_idle_gpus_and_other_shared_ones_are_not_told_of_each_others_sets():
+    built = cluster().bridges("near", "far")
+    pods = [
+        pod(f"{node}-{gpu}").shared(20).sharing(node, {built.uuids(node)[gpu]: 20 * 1024})
+        if gpu in open_ones
+        else pod(f"{node}-{gpu}").holding(node, built.uuids(node)[gpu])
+        for node, open_ones in (("near", (0, 2)), ("far", (0, 1)))
+        for gpu in range(8)
+    ]
+    refused = extender_on(built.with_pods(*pods)).filter(pod().shared(8).annotated(gpu_count="2", min_bandwidth="400"))["FailedAndUnresolvableNodes"]
+    assert refused == {
+        "near": "linkwise: best pair 300 GB/s over NV12, min-bandwidth 400 asked",
+        "far": "linkwise: best pair 18 GB/s over SYS, min-bandwidth 400 asked",
+    }
 
 
 @pytest.mark.parametrize(
@@ -339,7 +381,7 @@ def test_evaluating_for_people_holds_and_remembers_nothing():
     assert list(decision.names) == ["switched", "cube", "bridged", "plain", "mesh"]
     assert extender.cluster.view().holds == ()
     assert extender.verbs.decisions.get("default/two") is None
-    assert extender.verbs.evaluate(pod().plain().build()).error == "no container of the pod asks for nvidia.com/gpu"
+    assert extender.verbs.evaluate(pod().plain().build()).error == "no container of the pod asks for nvidia.com/gpu or linkwise.dev/gpu-memory"
     assert extender.verbs.evaluate(TWO.annotated(policy="x").build()).error.startswith("annotation linkwise.dev/policy=x ")
 
 

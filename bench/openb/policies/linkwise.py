@@ -35,9 +35,8 @@ class LinkwisePolicy:
 
     def _look_ahead(self, target: Sequence[PodClass]) -> None:
         told = read_workload(workload_of(target))
-        assert told.weights is not None
         assert told.classes is not None
-        self.side.fix_workload(told.weights, told.classes)
+        self.side.fix_workload(told.weights or None, told.classes)  # pods without GPUs alone say nothing of sets
 
     def prepare(self, pods: Iterable[Pod]) -> None:
         """Write the pods down as Linkwise gets them, before anything is timed: in a cluster it is not Linkwise that does it."""

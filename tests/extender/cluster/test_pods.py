@@ -10,6 +10,7 @@ from extender.cluster.pods import read_bound_pod, uid_of
 from extender.demand_class import DemandClass
 from tests.builders import PodBuilder, allocation_of, pod
 from tests.strategies import deep, json_objects, odd_pods
+from topology.api import AllocatedGpu, Allocation
 
 GPU = "nvidia.com/gpu"
 TWO = allocation_of("a", {"main": ["GPU-1", "GPU-2"]})
@@ -80,6 +81,97 @@ def test_an_allocation_that_cannot_be_believed_is_a_problem_with_a_sentence(anno
     assert found is not None
     assert found.allocation is None
     assert found.problem.startswith(problem)
+
+
+def shares_of(**containers: list[tuple[str, int | None]]) -> str:
+    """The allocation annotation for (UUID, MiB) by container; None for a whole GPU."""
+    given = {
+        name: tuple(AllocatedGpu(uuid=uuid) if mib is None else AllocatedGpu(uuid=uuid, memory_mib=mib, shared=True) for uuid, mib in gpus)
+        for name, gpus in containers.items()
+    }
+    return Allocation(node="a", containers=given).encode()
+
+
+MIXED = pod().gpus(2, "train").shared(8, "serve").init_shared(4)
+
+
+@pytest.mark.parametrize(
+    ("builder", "annotation", "problem"),
+    [
+        pytest.param(
+            pod().shared(10), shares_of(main=[("GPU-1", 10_239)]), "gives container main 10239 MiB of the 10 GiB that it uses", id="a MiB too little"
+        ),
+        pytest.param(
+            pod().shared(10),
+            shares_of(other=[("GPU-1", 10_240)]),
+            "gives container main 0 MiB of the 10 GiB that it uses",
+            id="nothing for the container that asks",
+        ),
+        pytest.param(pod().shared(10), shares_of(), "names 0 of the 1 GPUs that the pod uses", id="no GPU at all"),
+        pytest.param(
+            MIXED,
+            shares_of(train=[("GPU-1", None), ("GPU-2", None)], serve=[("GPU-3", 8192)], init=[("GPU-3", 100)]),
+            "gives container init 100 MiB of the 4 GiB that it uses",
+            id="an init container is short",
+        ),
+        pytest.param(
+            MIXED,
+            shares_of(train=[("GPU-1", None)], serve=[("GPU-3", 8192), ("GPU-2", 1)], init=[("GPU-3", 4096)]),
+            "names 1 of the 2 whole GPUs that the pod uses",
+            id="a part is no whole GPU",
+        ),
+        pytest.param(
+            MIXED,
+            shares_of(train=[("GPU-1", None), ("GPU-2", None)], serve=[("GPU-2", 8192)], init=[("GPU-2", 4096)]),
+            "names 2 of the 3 GPUs that the pod uses",
+            id="the part lies on a GPU that is the pod's own",
+        ),
+    ],
+)
+def test_an_allocation_that_gives_less_than_the_pod_uses_is_not_believed(builder: PodBuilder, annotation: str, problem: str):
+    """Kubelet gives the container what it asks, whatever is written: believing it would give the rest away twice."""
+    found = read_bound_pod(builder.bound_to("a", annotation).build(), GPU)
+    assert found is not None
+    assert (found.allocation, found.problem) == (None, f"linkwise.dev/allocation {problem}")
+
+
+@pytest.mark.parametrize(
+    ("builder", "annotation"),
+    [
+        pytest.param(pod().shared(10), shares_of(main=[("GPU-1", 10_240)]), id="exactly what is asked"),
+        pytest.param(
+            pod().shared(10).annotated(gpu_count="3"), shares_of(main=[("GPU-1", 3414), ("GPU-2", 3414), ("GPU-3", 3414)]), id="spread over three"
+        ),
+        pytest.param(pod().shared(10), shares_of(main=[("GPU-1", 6000), ("GPU-2", 4240)]), id="spread in another way: wishes are history"),
+        pytest.param(
+            pod().shared(10),
+            '{"v":1,"node":"a","containers":{"main":[{"uuid":"GPU-1","memoryMiB":81920}]}}',
+            id="a whole GPU, as before there were parts",
+        ),
+        pytest.param(
+            MIXED, shares_of(train=[("GPU-1", None), ("GPU-2", None)], serve=[("GPU-3", 8192)], init=[("GPU-3", 4096)]), id="whole GPUs and parts"
+        ),
+    ],
+)
+def test_an_allocation_that_gives_what_the_pod_uses_is_believed(builder: PodBuilder, annotation: str):
+    found = read_bound_pod(builder.bound_to("a", annotation).build(), GPU)
+    assert found is not None
+    assert (found.problem, found.allocation is not None) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("builder", "gpus", "shared"),
+    [
+        pytest.param(pod().shared(10), 1, True, id="a part of one GPU at least"),
+        pytest.param(MIXED, 3, True, id="two whole ones, and a part of another"),
+        pytest.param(pod().gpus(2), 2, False, id="whole ones alone"),
+        pytest.param(pod().gpus(2, resource="nvidia.com/gpu.shared"), 1, True, id="a part that others hand out"),
+    ],
+)
+def test_a_pod_that_came_around_uses_at_least_so_many_gpus(builder: PodBuilder, gpus: int, shared: bool):
+    found = read_bound_pod(builder.bound_to("a").build(), GPU)
+    assert found is not None
+    assert (found.gpus, found.shared) == (gpus, shared)
 
 
 def test_an_allocation_that_is_no_string_is_a_problem():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.handoff import gpushare
 from extender.handoff.gpushare import Share
-from extender.handoff.gpushare_order import PATIENCE_S, Assumed, AssumeOrder
+from extender.handoff.gpushare_order import PATIENCE_S, Assumed, AssumeOrder, Turn
 from tests.builders import Clock
 from tests.gpushare_stand_in import ASSIGNED, NO_GPU, JsonObject, PluginStandIn
 
@@ -68,6 +68,26 @@ def test_the_first_pod_holds_the_second_back_until_it_is(end: str):
         held.settle(FIRST.uid)
     assert held.reason_to_wait("a", SECOND) == ""
     assert held.indices_of("a", 10) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("turns", "waits"),
+    [
+        pytest.param({FIRST: Turn.ASSIGNED}, False, id="its annotations are used: it has its GPU"),
+        pytest.param({FIRST: Turn.RAN}, False, id="it runs"),
+        pytest.param({FIRST: Turn.ASSIGNED, Assumed("uid-3", "default/third", 10, 0): Turn.RAN}, True, id="an equal one runs on what was used of it"),
+        pytest.param({FIRST: Turn.ASSIGNED, Assumed("uid-3", "default/third", 11, 0): Turn.RAN}, False, id="one of another total runs"),
+    ],
+)
+def test_a_pod_that_is_assigned_may_have_still_to_ask(turns: dict[Assumed, Turn], waits: bool):
+    """Its annotations may have gone to an equal pod, which left its own behind when it started."""
+    clock = Clock()
+    held = order(clock)
+    for pod, turn in turns.items():
+        held.saw("a", pod, NOW_NS, turn)
+    assert bool(held.reason_to_wait("a", SECOND)) is waits
+    clock.now += PATIENCE_S
+    assert held.reason_to_wait("a", SECOND) == ""
 
 
 def test_a_pod_that_is_seen_again_and_again_grows_old_all_the_same():

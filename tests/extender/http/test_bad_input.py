@@ -110,7 +110,9 @@ def test_a_pod_with_a_thousand_containers_is_refused_at_once(served: Served):
     asked = pod("crowd")
     for number in range(1000):
         asked = asked.gpus(1, container=f"c{number}")
-    assert served.scheduler.filter(asked)["FailedAndUnresolvableNodes"] == {NODE: "linkwise: the node has fewer than 1000 healthy GPUs"}
+    assert served.scheduler.filter(asked)["FailedAndUnresolvableNodes"] == {
+        NODE: "linkwise: spec.containers[64] is one more container with GPUs than is accepted: at most 64 of a pod"
+    }
 
 
 @settings(max_examples=40)

@@ -1,5 +1,6 @@
 """Filter, prioritize and bind cannot disagree: the lookup over all nodes says yes exactly where a plan exists, and names the first reason that holds."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,7 +16,7 @@ from extender.placement.fits import refusals, usable_mask
 from extender.reasons import Refusal
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from topology.capacity import MOST_GPUS
-from topology.links import Distance
+from topology.links import Distance, LinkCode
 from topology.topology_class import TopologyClass, topology_class
 
 APP, SIDECAR, INIT = ContainerKind.APP, ContainerKind.SIDECAR, ContainerKind.INIT
@@ -128,6 +129,116 @@ def test_more_free_gpus_never_make_a_pod_unfit(shape: Shape, kind: str, data: st
     fewer = data.draw(st.integers(0, (1 << size) - 1))
     more = fewer | data.draw(st.integers(0, (1 << size) - 1))
     assert placement.plan(shape, class_of(kind), Room(fewer)) is None or placement.plan(shape, class_of(kind), Room(more)) is not None
+
+
+# --- shares ---------------------------------------------------------------------------------------------------------
+
+CARDS = (16_384, 24_576, 40_960, 81_920)  # MiB, several of them in one node
+
+
+def sharing(kind: str, nodes: list[tuple[list[int], list[int], int, int]]) -> View:
+    """A cluster of one machine kind: of each node the size and the part taken (in quarters) of its GPUs, those held whole, and those that are broken."""
+    size = class_of(kind).size
+    offered = np.array([[*sizes[:size], *[0] * (MOST_GPUS - size)] for sizes, _, _, _ in nodes], np.int32)
+    quarters = np.array([[*taken[:size], *[0] * (MOST_GPUS - size)] for _, taken, _, _ in nodes], np.int32)
+    usable = np.array([((1 << size) - 1) & ~broken for _, _, _, broken in nodes], np.uint32)
+    whole = np.array([held for _, _, held, _ in nodes], np.uint32)
+    gone = (whole | ~usable)[:, None] >> np.arange(MOST_GPUS, dtype=np.uint32) & 1
+    left = np.where(gone == 1, 0, offered - offered // 4 * quarters).astype(np.int32)
+    free = usable & ~whole & ((quarters == 0).astype(np.uint32) @ (1 << np.arange(MOST_GPUS, dtype=np.uint32)))
+    base, rows = view_of(kind), len(nodes)
+    cut = {name: getattr(base, name)[:rows] for name in ("names", "gpus", "closed_by", "class_index", "closed", "row_generation", "cpu_left")}
+    return replace(base, **cut, usable=usable, free=free.astype(np.uint32), offered=offered, left=left)
+
+
+eight = [st.sampled_from(CARDS), st.sampled_from([0, 0, 1, 2, 3, 4])]
+sharing_nodes = st.lists(
+    st.tuples(*(st.lists(each, min_size=8, max_size=8) for each in eight), st.sampled_from([0, 0, 1, 6, 255]), st.sampled_from([0, 0, 0, 2, 254])),
+    min_size=1,
+    max_size=5,
+)
+
+
+@st.composite
+def shared_shapes(draw: st.DrawFn) -> Shape:
+    """Draw a shape with shares; those of all containers lie on as many GPUs."""
+    gpus, kinds = draw(st.sampled_from([1, 1, 2, 4])), st.sampled_from([APP, APP, APP, SIDECAR, INIT])
+    share = st.builds(Part, kinds, st.just(gpus), st.sampled_from([1024, 10_240, 20_480, 40_960, 81_920, 90_000]))
+    parts = [draw(share), *draw(st.lists(share | st.builds(Part, kinds, st.integers(1, 4)), max_size=2))]
+    return replace(draw(shapes), parts=tuple(sorted(parts, key=lambda part: part.kind is APP)))
+
+
+def first_reason_of_shares(shape: Shape, kind: TopologyClass, view: View, row: int, placement: Placement) -> Refusal:
+    """Say in words, for one node, what the lookup says for all: the first reason in the order of `Refusal`."""
+    fitting, room, healthy = usable_mask(shape, kind), view.room(row), int(view.usable[row])
+    eligible = healthy & fitting
+    shares = [part for part in shape.parts if part.is_share]
+    leading = shape.leading
+    hosting = [
+        bit for bit in range(kind.size) if fitting >> bit & 1 and (room.left[bit] >= leading.mib if leading.is_share else room.idle >> bit & 1)
+    ]
+    together = [
+        mask
+        for mask in kind.sets(sum(1 << bit for bit in hosting), leading.gpus)
+        if not shape.one_numa or any(mask & ~group == 0 for group in kind.numa_groups())
+    ]
+    near = [mask for mask in together if kind.worst[mask] <= shape.ceiling]
+    several, at_least = leading.gpus > 1, max(shape.gpus, shape.largest)
+    reasons = {
+        Refusal.MODEL: shape.model is not None and kind.model_mask(shape.model).bit_count() < at_least,
+        Refusal.NIC: shape.nic_ceiling is not None and fitting.bit_count() < at_least,
+        Refusal.TOO_SMALL: eligible.bit_count() < at_least,
+        Refusal.GPU_TOO_SMALL: any(
+            sum(room.offered[bit] >= part.mib for bit in range(kind.size) if eligible >> bit & 1) < part.gpus for part in shares
+        ),
+        Refusal.NOT_ENOUGH_FREE: (room.idle & fitting).bit_count() < shape.gpus,
+        Refusal.NOT_ENOUGH_MEMORY: any(
+            sum(room.left[bit] >= part.mib for bit in range(kind.size) if fitting >> bit & 1) < part.gpus for part in shares
+        ),
+        Refusal.NUMA: several and not together,
+        Refusal.DISTANCE: several and not near,
+        Refusal.BANDWIDTH: several and not any(kind.bandwidth[mask] >= shape.floor for mask in near),
+        Refusal.SPLIT: placement.plan(shape, kind, room) is None,
+    }
+    return next((refusal for refusal in sorted(reasons) if reasons[refusal]), Refusal.FITS)
+
+
+@settings(deadline=None, max_examples=150)
+@given(shared_shapes(), st.sampled_from(KINDS), sharing_nodes)
+def test_filter_says_yes_to_shares_exactly_where_bind_finds_a_plan_and_names_the_first_reason(
+    shape: Shape, kind: str, nodes: list[tuple[list[int], list[int], int, int]]
+):
+    view, placement = sharing(kind, nodes), Placement()
+    codes = placement.fits(shape, view).code
+    assert codes.tolist() == [first_reason_of_shares(shape, class_of(kind), view, row, placement) for row in range(len(nodes))]
+    for row, code in enumerate(codes.tolist()):
+        assert (code == Refusal.FITS) == (placement.plan(shape, class_of(kind), view.room(row)) is not None)
+        assert (code == Refusal.FITS) == (placement.place(shape, view, row) is not None)
+
+
+@settings(deadline=None, max_examples=60)
+@given(shared_shapes(), st.sampled_from(KINDS), sharing_nodes)
+def test_what_a_refusal_of_shares_tells_is_true_of_its_node(shape: Shape, kind: str, nodes: list[tuple[list[int], list[int], int, int]]):
+    """A pod that asks for 20 GiB is never told that a GPU has 30 GiB left, nor that the best pair carries more than it asks."""
+    view, placement = sharing(kind, nodes), Placement()
+    mib, gpus = max((part.mib, part.gpus) for part in shape.parts if part.is_share)
+    for row, code in enumerate(placement.fits(shape, view).code.tolist()):
+        numbers = placement.numbers(shape, view, row)
+        if code == Refusal.GPU_TOO_SMALL:
+            assert numbers.most_offered_mib < mib or gpus > 1
+        if code == Refusal.NOT_ENOUGH_MEMORY:
+            assert numbers.large_enough < gpus
+            assert numbers.most_left_mib < mib or gpus > 1
+        if code == Refusal.BANDWIDTH:
+            assert numbers.best is not None
+            assert numbers.best < shape.floor
+        if code == Refusal.NUMA:
+            assert numbers.together < shape.largest
+        if code == Refusal.DISTANCE and numbers.best_link is not None:
+            assert Distance[LinkCode(numbers.best_link).distance.name] > shape.ceiling
+
+
+# --- closed nodes, models -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("refusal", [refusal for refusal in Refusal if refusal.is_closure])

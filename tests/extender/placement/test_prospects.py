@@ -7,13 +7,16 @@ from hypothesis import strategies as st
 
 from extender.cluster import Room
 from extender.containers import ContainerKind
-from extender.demand import Part, Shape
-from extender.placement import IMPOSSIBLE, Placement, Plan, Prospects
+from extender.demand import Demand, Part, Shape
+from extender.placement import IMPOSSIBLE, Placement, Plan, Prospects, Rooms
+from extender.placement.fits import usable_mask
 from extender.placement.plan import plan
 from extender.sample_machines import SAMPLE_MACHINES, sample
+from topology.capacity import MOST_GPUS
+from topology.links import Distance
 from topology.topology_class import TopologyClass, topology_class
 
-APP = ContainerKind.APP
+APP, INIT = ContainerKind.APP, ContainerKind.INIT
 PAIR = Shape((Part(APP, 2),))
 shapes = st.sampled_from([Shape((Part(APP, 1),), careful=False), PAIR, Shape((Part(APP, 2),), floor=30.0), Shape((Part(APP, 2), Part(APP, 1)))])
 
@@ -62,3 +65,56 @@ def test_placement_keeps_the_tables_of_a_shape_and_a_class():
     assert placement.prospects(PAIR, class_of("mesh"), masks) is tables
     assert placement.prospects(PAIR, class_of("bridges"), masks) is not tables
     assert tables.left[15] == 2
+
+
+# --- shares ---------------------------------------------------------------------------------------------------------
+
+GIB = 1024
+shared_shapes = st.sampled_from(
+    [
+        Shape((Part(APP, 1, 10 * GIB),), careful=False),
+        Shape((Part(INIT, 1, 30 * GIB),), careful=False),
+        Shape((Part(APP, 2, 10 * GIB),)),
+        Shape((Part(APP, 2, 30 * GIB),), careful=False),
+        Shape((Part(APP, 2, 10 * GIB),), floor=30.0),
+        Shape((Part(APP, 1, 10 * GIB), Part(APP, 1, 30 * GIB)), careful=False),
+        Shape((Part(INIT, 1, 30 * GIB), Part(APP, 1, 10 * GIB), Part(APP, 2)), careful=True),
+        Shape((Part(APP, 1, 10 * GIB),), careful=False, model="*A100*"),
+        Shape((Part(APP, 2, 10 * GIB),), model="*A100*"),
+        Shape((Part(APP, 1, 10 * GIB),), careful=False, nic_ceiling=Distance.PIX),
+    ]
+)
+
+
+@st.composite
+def rooms(draw: st.DrawFn, size: int) -> Room:
+    left = [draw(st.sampled_from([40, 40, 40, 0, 8, 10, 25, 30])) * GIB for _ in range(size)]
+    beyond = (0,) * (MOST_GPUS - size)
+    return Room(sum(1 << bit for bit, mib in enumerate(left) if mib == 40 * GIB), (*left, *beyond), (*(40 * GIB,) * size, *beyond))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data(), shared_shapes, st.sampled_from(sorted(SAMPLE_MACHINES)))
+def test_what_many_nodes_would_give_is_what_each_nodes_own_plan_takes(data: st.DataObject, shape: Shape, name: str):
+    """Filter, prioritize and bind cannot disagree: scores are about the very sets that are bound."""
+    kind, placement = class_of(name), Placement()
+    found = data.draw(st.lists(rooms(kind.size), min_size=1, max_size=4), label="rooms")
+    together = Rooms(
+        np.array([room.idle for room in found], np.int64),
+        np.array([room.left for room in found], np.int32),
+        np.array([room.offered for room in found], np.int32),
+    )
+    prospects = placement.room_prospects(shape, kind, together)
+    wanted = usable_mask(shape, kind)
+    for at, room in enumerate(found):
+        made = placement.plan(shape, kind, room)
+        if made is None:
+            assert (prospects.bandwidth[at], prospects.union[at], prospects.taken[at].sum()) == (IMPOSSIBLE, 0, 0)
+            continue
+        rest = room.idle & wanted & ~made.union
+        assert (prospects.bandwidth[at], prospects.union[at]) == (made.bandwidth, made.union)
+        assert prospects.broken[at] == kind.whole_islands[room.idle & wanted] - kind.whole_islands[rest]
+        assert prospects.worth_lost[at] == pytest.approx(placement.weighed(kind).worth[room.idle & wanted] - placement.weighed(kind).worth[rest])
+        shares = dict(Demand(shape).shares(made.masks))
+        for bit in range(MOST_GPUS):
+            assert prospects.taken[at, bit] == (shares.get(bit, room.left[bit]) if made.union >> bit & 1 else 0)

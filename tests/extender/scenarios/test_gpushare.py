@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.handoff import gpushare
 from extender.sample_machines import sample
 from tests.builders import ClusterBuilder, Extender, JsonObject, PodBuilder, changed, cluster, extender_on, gpushare_node, pod, unhealthy_gpus
-from tests.gpushare_stand_in import PluginStandIn
+from tests.gpushare_stand_in import NO_GPU, PluginStandIn
 from topology.api import AllocatedGpu, Allocation
 
 GIB = 1024
@@ -245,6 +245,27 @@ async def test_a_pod_that_the_plugin_never_asks_for_holds_others_back_for_ten_se
     assert await place(extender, pod("next").units(8), "a")
 
 
+async def test_a_pod_that_runs_on_the_annotation_of_another_leaves_that_one_at_the_door():
+    """Kubelet admits the second pod first, which gets the first one's annotation, and starts it: the first has still to ask, and would get the third one's GPU."""
+    extender = extender_on(cluster().gpushare("a", gpus=2, units=16))
+    plugin = PluginStandIn("a", 2, extender.binder.pods, lambda raw, annotations: _patch(extender, raw, annotations))
+    first, second, third = (pod(name).units(8) for name in ("first", "second", "third"))
+    for asked in (first, second):
+        await place(extender, asked, "a")
+    plugin.admit(stored(extender, second))
+    _run(extender, second)
+    assert "pod default/first waits" in await bind(extender, third, "a")
+    _run(extender, first)
+    assert await bind(extender, third, "a") == ""
+
+
+def _run(extender: Extender, asked: PodBuilder) -> None:
+    """Let the pod's containers start."""
+    started = {**stored(extender, asked), "status": {"phase": "Running"}}
+    extender.binder._pods[asked.namespace, asked.name] = started
+    extender.cluster.apply_pod(started)
+
+
 async def test_a_restarted_extender_holds_pods_back_for_those_that_wait():
     """The pods themselves tell that they wait."""
     built = cluster().gpushare("a", gpus=2, units=8)
@@ -267,7 +288,18 @@ async def _fifty_pods(chance: random.Random) -> None:
     built = cluster().gpushare("a", gpus=8, units=40)
     extender = extender_on(built)
     plugin = PluginStandIn("a", 8, extender.binder.pods, lambda raw, annotations: _patch(extender, raw, annotations))
+    await _bind_and_admit_fifty(chance, extender, plugin)
+    shares = {raw["metadata"]["uid"]: gpushare.decode(raw["metadata"]["annotations"]) for raw in extender.binder.pods()}
+    assert plugin.visible == {uid: str(share.index) for uid, share in shares.items()}
+    used = [sum(share.units for share in shares.values() if share.index == index) for index in range(8)]
+    assert max(used) <= 40
+    assert left(extender, "a") == left(restarted(extender, built), "a") == [40 - each for each in used]
+
+
+async def _bind_and_admit_fifty(chance: random.Random, extender: Extender, plugin: PluginStandIn, *, starts: bool = False) -> None:
+    """Bind and admit in any order; ``starts``: and start whatever is admitted at any time, also before pods that were bound earlier are admitted."""
     waiting = {number: pod(f"p{number}").units(chance.choice([4, 5, 6])) for number in range(50)}
+    everybody = dict(waiting)
     while waiting or plugin.to_admit():
         if waiting and chance.random() < 0.6:
             number = chance.choice(sorted(waiting))
@@ -276,11 +308,23 @@ async def _fifty_pods(chance: random.Random) -> None:
                 del waiting[number]
         elif admissible := plugin.to_admit():
             plugin.admit(chance.choice(admissible))
-    shares = {raw["metadata"]["uid"]: gpushare.decode(raw["metadata"]["annotations"]) for raw in extender.binder.pods()}
-    assert plugin.visible == {uid: str(share.index) for uid, share in shares.items()}
-    used = [sum(share.units for share in shares.values() if share.index == index) for index in range(8)]
-    assert max(used) <= 40
-    assert left(extender, "a") == left(restarted(extender, built), "a") == [40 - each for each in used]
+        else:
+            extender.clock.now += 1
+        if starts and chance.random() < 0.5:
+            admitted = [asked for asked in everybody.values() if plugin.visible.get(asked.uid, NO_GPU) != NO_GPU]
+            for asked in admitted[:1] and [chance.choice(admitted)]:
+                _run(extender, asked)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32))
+def test_however_early_containers_start_none_of_them_sees_the_gpu_of_another_pod(seed: int):
+    """A container that starts before an equal pod is admitted may leave nothing for that one to find: it fails at its start, as the plugin has it, and no GPU is shared unseen."""
+    extender = extender_on(cluster().gpushare("a", gpus=8, units=40))
+    plugin = PluginStandIn("a", 8, extender.binder.pods, lambda raw, annotations: _patch(extender, raw, annotations))
+    asyncio.run(_bind_and_admit_fifty(random.Random(seed), extender, plugin, starts=True))
+    own = {raw["metadata"]["uid"]: str(gpushare.decode(raw["metadata"]["annotations"]).index) for raw in extender.binder.pods()}
+    assert {uid: seen for uid, seen in plugin.visible.items() if seen not in (own[uid], NO_GPU)} == {}
 
 
 # --- the swap: pods and nodes as gpushare left them -----------------------------------------------------------------

@@ -12,7 +12,10 @@ from topology.errors import AllocationError
 
 # What an annotation can hold: Kubernetes keeps UTF-8, so no lone surrogates.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-GPUS = st.builds(AllocatedGpu, uuid=TEXT.filter(bool), index=st.none() | st.integers(0, 2**31), memory_mib=st.none() | st.integers(0, 2**40))
+_SHOWN = {"uuid": TEXT.filter(bool), "index": st.none() | st.integers(0, 2**31)}
+GPUS = st.builds(AllocatedGpu, **_SHOWN, memory_mib=st.none() | st.integers(0, 2**40)) | st.builds(
+    AllocatedGpu, **_SHOWN, memory_mib=st.integers(1, 2**40), shared=st.just(True), cores_percent=st.none() | st.integers(1, 100)
+)
 ALLOCATIONS = st.builds(
     Allocation,
     node=TEXT.filter(bool),
@@ -45,6 +48,41 @@ def test_the_written_form_is_the_contract() -> None:
     }
 
 
+def test_the_written_form_of_a_part_is_the_contract() -> None:
+    allocation = Allocation(
+        node="node-a",
+        containers={
+            "serve": (AllocatedGpu(uuid="GPU-1", index=3, memory_mib=10_240, shared=True, cores_percent=30),),
+            "train": (AllocatedGpu(uuid="GPU-2"),),
+        },
+    )
+    assert json.loads(allocation.encode())["containers"] == {
+        "serve": [{"uuid": "GPU-1", "index": 3, "memoryMiB": 10_240, "shared": True, "coresPercent": 30}],
+        "train": [{"uuid": "GPU-2"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpu", "mib"),
+    [
+        pytest.param('{"uuid":"G","memoryMiB":10240,"shared":true}', 10_240, id="a part is so many MiB"),
+        pytest.param('{"uuid":"G","memoryMiB":81920}', 0, id="all of a GPU, whatever its size"),
+        pytest.param('{"uuid":"G"}', 0, id="of unknown size too"),
+        pytest.param('{"uuid":"G","memoryMiB":81920,"shared":false}', 0, id="said to be its own"),
+    ],
+)
+def test_a_gpu_is_shared_where_it_says_so_and_nowhere_else(gpu: str, mib: int) -> None:
+    (read,) = Allocation.decode(f'{{"v":1,"node":"a","containers":{{"c":[{gpu}]}}}}').containers["c"]
+    assert read.share_mib == mib
+
+
+def test_a_version_without_parts_reads_a_shared_gpu_as_held_whole() -> None:
+    """Nothing is given twice after a rollback: it skips what it does not know, and holds every UUID."""
+    text = Allocation(node="a", containers={"c": (AllocatedGpu(uuid="GPU-1", memory_mib=10, shared=True),)}).encode()
+    assert json.loads(text)["v"] == 1
+    assert Allocation.decode(text.replace('"shared"', '"unknown"')).containers["c"][0].share_mib == 0
+
+
 def test_fields_of_a_newer_version_are_skipped() -> None:
     text = '{"v":1,"node":"a","new":{"x":1},"containers":{"c":[{"uuid":"GPU-1","slot":2}]}}'
     assert Allocation.decode(text).uuids() == {"GPU-1"}
@@ -70,6 +108,18 @@ def test_uuids_are_those_of_all_containers() -> None:
         pytest.param('{"v":1,"node":"a"}', "containers: Field required", id="no containers"),
         pytest.param('{"v":1,"node":"a","containers":{"c":[{"index":0}]}}', r"containers\.c\.0\.uuid: Field required", id="a GPU without UUID"),
         pytest.param('{"v":1,"node":"a","containers":{"c":[{"uuid":"G","memoryMiB":-1}]}}', "greater than or equal to 0", id="memory below zero"),
+        *(
+            pytest.param(f'{{"v":1,"node":"a","containers":{{"c":[{{"uuid":"G",{fields}}}]}}}}', f"containers\\.c\\.0.*{said}", id=what)
+            for fields, said, what in [
+                ('"shared":true', "a shared GPU needs memoryMiB above 0", "a part of no size"),
+                ('"shared":true,"memoryMiB":0', "a shared GPU needs memoryMiB above 0", "a part of nothing"),
+                ('"shared":true,"memoryMiB":-5', "greater than or equal to 0", "a part below nothing"),
+                ('"shared":true,"memoryMiB":"much"', "valid integer", "a part in words"),
+                ('"shared":7,"memoryMiB":5', "valid boolean", "shared as a number"),
+                ('"coresPercent":0', "greater than or equal to 1", "no percent of the compute"),
+                ('"coresPercent":101', "less than or equal to 100", "more than all of the compute"),
+            ]
+        ),
         pytest.param('{"v":1,"node":"a","containers":{"c":3}}', r"containers\.c", id="a number in place of GPUs"),
         pytest.param("[" * 100_000, "is not JSON", id="nested without end"),
     ],
