@@ -177,13 +177,14 @@ def read_demand(
         parts = tuple(Part(container.kind, 1, container.units * mib_of_unit) for container in containers)
     else:
         parts = tuple(_part(pod, container, wishes.get(keys.GPU_COUNT, 1)) for container in containers)
+    largest = max([part.gpus for part in parts])
     for key in (keys.MIN_BANDWIDTH, keys.MAX_DISTANCE):
-        if key in wishes and max(part.gpus for part in parts) < 2:
+        if key in wishes and largest < 2:
             raise DemandError(f"{_shown(pod, key)}, but no container of the pod gets 2 or more GPUs, so there is no link to hold to it")
     policy = wishes.get(keys.POLICY, policy)
     shape = _shared_shape(
         parts=parts,
-        careful=wishes.get(keys.TOPOLOGY, "best") == "best" and max(part.gpus for part in parts) > 1,
+        careful=wishes.get(keys.TOPOLOGY, "best") == "best" and largest > 1,
         floor=wishes.get(keys.MIN_BANDWIDTH, 0.0),
         ceiling=wishes.get(keys.MAX_DISTANCE, Distance.SYS),
         model=wishes.get(keys.GPU_MODEL),

@@ -4,7 +4,7 @@
 pods to come from `outlook`, of the state before and after the plan; nothing is compared here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
@@ -112,6 +112,7 @@ class Judge:
     outlook: Outlook
     numbers: NDArray[np.int64]
     weight: float
+    values: dict[int, tuple[int, float, float]] = field(default_factory=dict)  # by row: its generation, the weight, and what it was worth as it stood
 
 
 def rooms_of(view: View, rows: NDArray[np.int64]) -> Rooms:
@@ -166,9 +167,18 @@ def _look_at_each(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Ro
             continue
         (bandwidth, worth_lost, broken, left), union, after = seen
         before, then = NodeState(cpu, room.idle, own), NodeState(cpu - demand.requests.cpu_milli, room.idle & ~union, after)
-        cost = judge.outlook.cost_on(judge.numbers.item(row), before, then, judge.weight)
+        cost = rounded(_value_before(view, row, before, judge) - judge.outlook.value_of(judge.numbers.item(row), then, judge.weight))
         found.append((bandwidth, rounded(worth_lost), broken, left, cost))
     return Candidates(np.array(found, np.float64).reshape(-1, 5).T.copy())
+
+
+def _value_before(view: View, row: int, before: NodeState, judge: Judge) -> float:
+    """Return what a node is worth as it stands: asked once for every demand that is looked at after the node changed."""
+    generation = view.host_generation.item(row)
+    known = judge.values.get(row)
+    if known is None or known[:2] != (generation, judge.weight):
+        known = judge.values[row] = (generation, judge.weight, judge.outlook.value_of(judge.numbers.item(row), before, judge.weight))
+    return known[2]
 
 
 _Seen = tuple[

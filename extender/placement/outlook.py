@@ -15,6 +15,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -138,10 +139,9 @@ class Outlook:
         """Return the level of a GPU that is not idle."""
         return self._made().level(left)
 
-    def cost_on(self, number: int, before: NodeState, after: NodeState, weight: float) -> float:
-        """Return what `cost` does for one node."""
-        tables = self._made()
-        return rounded(tables.value_of(number, before, weight) - tables.value_of(number, after, weight))
+    def value_of(self, number: int, state: NodeState, weight: float) -> float:
+        """Return W - ``weight`` x F of one node: a placement costs what it takes of it, `rounded`."""
+        return self._made().value_of(number, state, weight)
 
     def _made(self) -> "_Tables":
         if self._tables is None:
@@ -164,11 +164,10 @@ class _InPlenty:
 
 @dataclass(frozen=True, slots=True)
 class _Few:
-    """What one node at a time needs as lists: GPUs of each kind of node, CPU of the bands, where the columns of `useful` begin."""
+    """What one node at a time needs as lists: GPUs of each kind of node, CPU of the bands."""
 
     gpus: list[list[int]]
     cpus: list[int]
-    at: list[list[int]]
 
 
 class _Tables:
@@ -195,9 +194,10 @@ class _Tables:
         self._bits = np.array([(1 << kind.topology.size) - 1 for kind in kinds])  # (K,)
         self._cpu_per_milli = np.array([one.cpu_per_milli for one in of_nodes])  # (K,)
         self._plenty: dict[int, _InPlenty] = {}
+        self._used: dict[tuple[int, int], NDArray[np.float64]] = {}
         self._asks_cpu = bool((self._cpu_per_milli > 0).all())
         self._scarcity = np.array([one.scarcity for one in of_nodes])  # (K,)
-        self._few = _Few([self._gpu[at, : len(kind.gpus)].tolist() for at, kind in enumerate(kinds)], self._cpus.tolist(), self._at.tolist())
+        self._few = _Few([self._gpu[at, : len(kind.gpus)].tolist() for at, kind in enumerate(kinds)], self._cpus.tolist())
 
     def value(self, numbers: NDArray[np.int64], state: State, weight: float) -> NDArray[np.float64]:
         """Return W - ``weight`` x F, shape (n,)."""
@@ -240,11 +240,18 @@ class _Tables:
     def _in_plenty(self, number: int) -> "_InPlenty":
         """Return what `cost_of_shares` goes by, made when it is first asked for."""
         if number not in self._plenty:
-            gpu, band, bits = self._gpu[number], len(self._cpus), int(self._bits[number])
+            gpu, band = self._gpu[number], len(self._cpus)
             value = self._scarcity[number] * self._price[gpu] - WEIGHT_INSIDE * self._lost[gpu, band]
-            numbers = np.full(bits + 1, number)
-            self._plenty[number] = _InPlenty(value, self._used_by_sets(numbers, np.full(bits + 1, band), np.arange(bits + 1)))
+            self._plenty[number] = _InPlenty(value, self._used_in_band(number, band))
         return self._plenty[number]
+
+    def _used_in_band(self, number: int, band: int) -> NDArray[np.float64]:
+        """Return `_used_by_sets` of every mask of one kind of node in one band of CPU, shape (2**n,), made when it is first asked for."""
+        known = self._used.get((number, band))
+        if known is None:
+            masks = np.arange(int(self._bits[number]) + 1)
+            known = self._used[number, band] = self._used_by_sets(np.full(len(masks), number), np.full(len(masks), band), masks)
+        return known
 
     # --- the same for one node at a time: for a few rows, what numpy costs per operation is more than the work
 
@@ -259,8 +266,8 @@ class _Tables:
             return worth
         band, lost = bisect_right(self._few.cpus, state.cpu), self._lost.item
         idle = state.idle & self._bits.item(number)
-        used = sum(self._shares.item(number, band, column) * self._useful.item(at + idle) for column, at in enumerate(self._few.at[number]))
-        return worth - weight * (sum(lost(gpu, band, level) for gpu, level in zip(gpus, levels, strict=False)) - used)
+        used = self._used_in_band(number, band).item(idle)
+        return worth - weight * (sum(map(lost, gpus, repeat(band), levels)) - used)
 
     def costs_at(self, number: int, room: Room, levels: Sequence[int], mib: int) -> list[float]:
         """Return what `cost_of_shares` does for one node, a number a bit of its kind."""

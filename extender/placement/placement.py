@@ -138,11 +138,13 @@ class Placement:
             rooms = Rooms(rooms.idle & wanted, left, rooms.offered)
         return RoomProspects.of(shape, self.weighed(kind), rooms, self.plan, self.outlook)
 
-    def judge(self, view: View) -> Judge:
-        """Return by what costs are judged in a view."""
+    def judge(self, view: View, *, as_it_stands: bool = False) -> Judge:
+        """Return by what costs are judged in a view; with what its nodes are worth where they are looked at ``as_it_stands``, and not as if others had taken something."""
         if self._rows.follow(view):
             self._judge_by(Outlook(self.outlook.target, self._rows.supply))
-        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken))
+        return Judge(
+            self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken), self._rows.values if as_it_stands else {}
+        )
 
     def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
         """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
@@ -157,7 +159,7 @@ class Placement:
 
     def all_candidates(self, demand: Demand, view: View) -> Candidates:
         """Return what every row of the view would give a demand; it holds until the next call, and is not to be written."""
-        judge = self.judge(view)
+        judge = self.judge(view, as_it_stands=True)
         key = (demand.shape, demand.requests.cpu_milli, judge.weight)
         generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
         if generation == view.generation and len(known.cost) == view.rows:

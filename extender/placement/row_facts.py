@@ -29,6 +29,7 @@ class RowFacts:
         self._free = np.zeros(0)  # (rows,) GPUs that are left, parts of a GPU as such
         self._numbers = np.zeros(0, np.int64)  # (rows,) tables of the outlook
         self._numbered = False
+        self.values: dict[int, tuple[int, float, float]] = {}  # of `Judge`, for the views themselves
         self._by_gpus = np.zeros(0)  # (rows,) milli that the GPUs of each could still serve
         self._by_gpus_at = -1  # generation of these
         self._ranks = np.zeros(0, np.int64)  # (rows,) places of the names among all
@@ -52,6 +53,7 @@ class RowFacts:
         if not is_known:
             self._hardware, self._healthy, self._numbered = hardware, int(np.bitwise_count(view.usable).sum()), False
             self._by_gpus = np.zeros(0)
+            self.values = {}
         self.taken = 1.0 - float(free.sum()) / self._healthy if self._healthy else 0.0
         return False if is_known else self._follow_supply(view)
 
@@ -100,6 +102,7 @@ class RowFacts:
 
     def forget_numbers(self) -> None:
         """Let the rows be numbered anew next time: another outlook has other tables."""
+        self.values = {}
         self._numbered = False
         self._by_gpus_at = -1
         self._by_gpus = np.zeros(0)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from extender.binding import allocate, decide, promise
@@ -64,8 +63,10 @@ class _Wanted:
 
     def gpus(self, view: View, row: int, plan: Plan) -> float:
         """Return how many GPUs of a node were asked for; a share counts as the part that it is of its GPU."""
+        if not self.asked.shape.is_shared:
+            return float(plan.union.bit_count())
         shares = self.asked.shares(plan.masks)
-        return plan.union.bit_count() - len(shares) + sum(mib / int(view.offered[row, bit]) for bit, mib in shares)
+        return plan.union.bit_count() - len(shares) + sum(mib / view.offered.item(row, bit) for bit, mib in shares)
 
 
 class Side(ABC):
@@ -81,7 +82,7 @@ class Side(ABC):
         self._selectors = Selectors(snapshot.nodes)
         self._first = self.cluster.view()  # as the snapshot has it: what does not fit now never will
         self._first_placement = Placement()
-        self._wanted: LRUCache[str, _Wanted] = LRUCache(_WANTED_KEPT)
+        self._wanted: dict[str, _Wanted] = {}
 
     @property
     def gpus(self) -> int:
@@ -96,14 +97,14 @@ class Side(ABC):
         if found is None:
             return None
         row, plan = found
-        node = view.names[row]
-        self._wanted.pop(job.uid, None)
+        uid, node = job.uid, view.names[row]
+        self._wanted.pop(uid, None)
         if plan is None:
-            self.cluster.ledger.hosts.charge(job.uid, node, wanted.requests)
+            self.cluster.ledger.hosts.charge(uid, node, wanted.requests)
             return Placed(node, row, 0, 0.0, 0.0)
         allocation = allocate(node, wanted.demand, plan, view.gpus[row])
-        promise(BindCall(job.namespace, job.name, job.uid, node), wanted.demand, allocation, self.cluster)
-        self.cluster.ledger.confirm(job.uid)
+        promise(BindCall(job.namespace, job.name, uid, node), wanted.demand, allocation, self.cluster)
+        self.cluster.ledger.confirm(uid)
         self._count(wanted.demand, allocation)
         return Placed(node, row, plan.union, plan.bandwidth, wanted.gpus(view, row, plan))
 
@@ -129,11 +130,15 @@ class Side(ABC):
         return wire_sentence(Refusal(commonest), wanted.demand.asked, self._first_placement.numbers(wanted.demand.shape, view, row))
 
     def _read(self, job: Job) -> _Wanted:
-        known = self._wanted.get(job.uid)
+        uid = job.uid
+        known = self._wanted.get(uid)
         if known is None:
             demand = read_demand(job.pod, self._settings.whole_gpu_resource, self._policy)
             requests = demand.requests if demand.wants_gpus else read_requests(job.pod)
-            known = self._wanted[job.uid] = _Wanted(job, demand, self._given(demand), requests)
+            known = _Wanted(job, demand, self._given(demand), requests)
+            if len(self._wanted) >= _WANTED_KEPT:
+                self._wanted.clear()  # whoever was dropped is not asked about again
+            self._wanted[uid] = known
         return known
 
     def _given(self, demand: Demand) -> Demand:

@@ -4,7 +4,7 @@ Nothing is decided here. Nodes and pods of the trace become objects (`bench.open
 which checks it: the two states cannot drift apart unseen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bench.openb.cluster import Placement
 from bench.openb.objects import Machine, job_of, snapshot_of, uniform
@@ -13,6 +13,7 @@ from bench.openb.trace import WHOLE, Pod
 from bench.openb.workload import PodClass
 from extender.protocol import JsonObject
 from extender.settings import Policy, Settings
+from extender.simulate.jobs import Job
 from extender.simulate.sides import Linkwise
 from extender.workload import read_workload
 from topology.capacity import MIB_PER_GIB
@@ -26,6 +27,7 @@ class LinkwisePolicy:
     def __init__(self, surroundings: Surroundings, machine: Machine = uniform, *, careful: bool = False) -> None:
         """``machine`` gives the links of a node; ``careful``: pods of several GPUs care for them."""
         self._careful = careful
+        self._jobs: dict[str, Job] = {}
         self.side = Linkwise(snapshot_of(surroundings.cluster.nodes, machine), Settings.model_construct(), Policy.PACK)
         if self.side.problems:
             raise InternalError(f"the trace's nodes cannot be read: {self.side.problems[0]}")
@@ -36,9 +38,13 @@ class LinkwisePolicy:
         assert told.classes is not None
         self.side.fix_workload(told.weights or None, told.classes)  # pods without GPUs alone say nothing of sets
 
+    def prepare(self, pods: Iterable[Pod]) -> None:
+        """Write the pods down as Linkwise gets them, before anything is timed: in a cluster it is not Linkwise that does it."""
+        self._jobs = {pod.name: job_of(pod, careful=self._careful) for pod in pods}
+
     def place(self, pod: Pod) -> Placement | None:
         """Return where Linkwise puts the pod."""
-        placed = self.side.place(job_of(pod, careful=self._careful))
+        placed = self.side.place(self._jobs.pop(pod.name, None) or job_of(pod, careful=self._careful))
         return None if placed is None else Placement(placed.row, tuple(members(placed.mask)))
 
     def leave(self, pod: Pod) -> None:
