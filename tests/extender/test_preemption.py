@@ -76,6 +76,36 @@ def test_no_eviction_helps_a_pod_whose_wish_cannot_be_read(extender: Extender) -
     assert preempt(extender, pod("high").gpus(2).annotated(min_bandwidth="fast"), {"node-a": [low("node-a", 0)]}) == {}
 
 
+# --- parts of GPUs --------------------------------------------------------------------------------------------------
+
+CARDS = cluster().mesh("mesh")
+HOLDERS = {gib: pod(f"part-{gib}").shared(gib).sharing("mesh", {CARDS.uuids("mesh")[0]: gib * 1024}) for gib in (10, 25)}
+
+
+@pytest.fixture
+def shared() -> Extender:
+    """A node with one GPU of 40 GiB that two pods share; the others are held whole."""
+    return extender_on(CARDS.with_pods(*HOLDERS.values(), pod("others").holding("mesh", *CARDS.uuids("mesh")[1:])))
+
+
+@pytest.mark.parametrize(
+    ("asked", "victims", "kept"),
+    [
+        pytest.param(pod("high").shared(15), [10], True, id="5 left and 10 freed"),
+        pytest.param(pod("high").shared(16), [10], False, id="a GiB too little"),
+        pytest.param(pod("high").shared(30), [25], True, id="the larger one"),
+        pytest.param(pod("high").shared(40), [25], False, id="not all of it is freed"),
+        pytest.param(pod("high").shared(40), [10, 25], True, id="all of it"),
+        pytest.param(pod("high").gpus(1), [10], False, id="a GPU that is still shared is not whole"),
+        pytest.param(pod("high").gpus(1), [10, 25], True, id="nobody is left on it"),
+    ],
+)
+def test_a_node_is_kept_where_its_victims_leave_enough_of_a_gpu(shared: Extender, asked: PodBuilder, victims: list[int], kept: bool) -> None:
+    answer = preempt(shared, asked, {"mesh": [HOLDERS[gib] for gib in victims]})
+    assert list(answer) == (["mesh"] if kept else [])
+    assert shared.cluster.view().left[0, 0] == 5 * 1024, "and nothing has changed"
+
+
 def test_the_veto_changes_nothing(extender: Extender) -> None:
     before = extender.cluster.view()
     preempt(extender, pod("high").gpus(4), {"node-a": [low("node-a", 0)]})

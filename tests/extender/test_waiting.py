@@ -98,6 +98,23 @@ def test_once_woken_the_same_change_wakes_nobody_again_and_a_pod_refused_meanwhi
     assert scene.helpful() == "full"
 
 
+def test_a_part_that_is_freed_names_its_node_for_whom_it_is_enough(scene: Scene) -> None:
+    """The mask of idle GPUs is as before: what has changed is how much is left of one."""
+    uuids = [gpu.uuid for gpu in sample("dgx1v", "full").spec.gpus]
+    scene.cluster.remove_pod("uid-default-on-full")
+    parts = {gib: pod(f"part-{gib}").shared(gib).sharing("full", {uuids[0]: gib * 1024}) for gib in (10, 20)}
+    for each in (*parts.values(), pod("rest").holding("full", *uuids[1:])):
+        scene.cluster.apply_pod(each.build())
+    scene.cluster.apply_pod(pod("on-half").holding("half", *[gpu.uuid for gpu in sample("dgx1v", "half").spec.gpus]).build())
+    scene.refuse(pod("small").shared(12))
+    scene.refuse(pod("large").shared(23))
+    assert scene.helpful() is None
+    scene.cluster.remove_pod(parts[10].uid)
+    assert scene.helpful() == "full"
+    scene.waiting.served(pod("small").uid)
+    assert scene.helpful() is None, "12 of 32 GiB are left: not enough for 23"
+
+
 def test_a_pod_that_has_somewhere_to_go_waits_no_more(scene: Scene) -> None:
     scene.refuse(pod("a").gpus(8))
     scene.waiting.served(pod("a").uid)

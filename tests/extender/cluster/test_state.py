@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.cluster import UNKNOWN, Cluster, Entry, EntryState, NodeFacts
 from extender.reasons import Refusal
 from extender.requests import Requests
-from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, allocation_of, changed, cluster, kube_node, pod
+from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, allocation_of, changed, cluster, extender_on, kube_node, pod
 from tests.strategies import json_objects, odd_pods
 
 GPU = "nvidia.com/gpu"
@@ -525,6 +525,18 @@ def test_a_promise_counts_until_it_is_forgotten_and_a_binding_takes_its_place():
     assert left(made) == (56, 120)
     made.ledger.forget(entry.uid)
     assert left(made) == (56, 120)
+
+
+async def test_a_binding_of_a_pod_that_nobody_showed_keeps_the_parts_that_were_promised():
+    """Without its containers nobody knows any more which of them run together."""
+    extender = extender_on(cluster().bridges("a"))
+    asked = pod("p").init_shared(50, "warm-up").sidecar_shared(5).shared(40, "serve")
+    await extender.place(asked, "a")
+    (stored,) = extender.binder.pods()
+    assert "containers" not in stored.get("spec", {})
+    assert extender.cluster.view().left[0, 0] == (80 - 50) * 1024
+    extender.cluster.apply_topology(changed(cluster().bridges("a").topologies[0], unhealthy=[7]))
+    assert extender.cluster.view().left[0, 0] == (80 - 50) * 1024, "looked at again after its node has changed"
 
 
 def test_a_binding_of_a_pod_that_nobody_showed_keeps_what_was_promised():
