@@ -137,6 +137,16 @@ def _short_of_memory(allocation: Allocation, raw: Mapping[str, Any], resource: s
     return ""
 
 
+def node_of(raw: Mapping[str, Any]) -> str:
+    """Return the node on which a raw pod is bound, empty where it is not."""
+    return str(_mapping(raw.get("spec")).get("nodeName") or "")
+
+
+def has_ended(raw: Mapping[str, Any]) -> bool:
+    """Tell whether all containers of a raw pod have ended: a deletion timestamp alone says only that somebody asked."""
+    return _mapping(raw.get("status")).get("phase") in ("Succeeded", "Failed")
+
+
 def uid_of(metadata: Mapping[str, Any]) -> str:
     """Return the pod's UID; NAMESPACE/NAME for a pod written by hand, which has none."""
     uid = metadata.get("uid")

@@ -23,7 +23,7 @@ from extender.cluster.gpushare_nodes import PluginNodes, Served
 from extender.cluster.hosts import NodeFacts, read_node
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.observed import ObservedHolders
-from extender.cluster.pods import BoundPod, read_bound_pod, uid_of
+from extender.cluster.pods import BoundPod, has_ended, node_of, read_bound_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.handoff import native
 from extender.handoff.gpushare_order import Assumed, AssumeOrder, Turn
@@ -182,7 +182,7 @@ class Cluster:
         """Take in a Node as it is now: what it has to give beside GPUs, and what gpushare's device plugin says of them."""
         name = _name(raw)
         if name:
-            self.ledger.hosts.set_node(name, read_node(raw))
+            self.ledger.hosts.set_node(name, readnode_of(raw))
             self._look_again(self.gpushare.apply_node(name, raw))
 
     def remove_node(self, name: str) -> None:
@@ -282,21 +282,21 @@ class Cluster:
 
     def _pod_holds_nothing(self, raw: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         """Release a bound pod that has ended; an unbound one is news from before its binding, since no pod is ever unbound again."""
-        node = _node(raw)
+        node = node_of(raw)
         if not node:
             return
         self._take_out(uid_of(metadata))
-        if _has_ended(raw):
+        if has_ended(raw):
             self._observed.ended(node, (str(metadata.get("namespace") or "default"), str(metadata.get("name"))))
             self._update_observed(node)
 
     def _count_requests(self, raw: Mapping[str, Any]) -> None:
         """Count what a bound pod, with GPUs or without, requests of its node until its containers have ended; an unbound one is news from before its binding."""
-        node, metadata, spec = _node(raw), raw.get("metadata"), raw.get("spec")
+        node, metadata, spec = node_of(raw), raw.get("metadata"), raw.get("spec")
         if not node or not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
             return
         uid, hosts = uid_of(metadata), self.ledger.hosts
-        if _has_ended(raw):
+        if has_ended(raw):
             hosts.release(uid)
         else:
             # Without containers it is a Binding's word alone, about a pod that nobody showed: what was promised is all that is known.
@@ -492,13 +492,3 @@ def _name(raw: Mapping[str, Any]) -> str:
     metadata = raw.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     return name if isinstance(name, str) else ""
-
-
-def _node(raw: Mapping[str, Any]) -> str:
-    spec = raw.get("spec")
-    return str(spec.get("nodeName") or "") if isinstance(spec, Mapping) else ""
-
-
-def _has_ended(raw: Mapping[str, Any]) -> bool:
-    status = raw.get("status")
-    return isinstance(status, Mapping) and status.get("phase") in ("Succeeded", "Failed")
