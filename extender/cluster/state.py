@@ -182,7 +182,7 @@ class Cluster:
         """Take in a Node as it is now: what it has to give beside GPUs, and what gpushare's device plugin says of them."""
         name = _name(raw)
         if name:
-            self.ledger.hosts.set_node(name, readnode_of(raw))
+            self.ledger.hosts.set_node(name, read_node(raw))
             self._look_again(self.gpushare.apply_node(name, raw))
 
     def remove_node(self, name: str) -> None:
