@@ -18,6 +18,7 @@ from bench.openb import replay, trace
 from bench.openb.policies import POLICIES
 from bench.openb.policies.linkwise import LinkwisePolicy
 from bench.placement_quality import read, surroundings
+from extender.serve_command import collect_rarely
 
 NAME: Final = "placement_cost"
 SIDES: Final = ("fgd", "linkwise")
@@ -31,6 +32,7 @@ def main(
     results: Annotated[Path, typer.Option(help="Folder to write to.")] = machine.RESULTS,
 ) -> None:
     """Replay the trace on both sides in turn and write bench/results/placement_cost.md."""
+    collect_rarely()  # as `linkwise serve` does
     found = [{side: seconds(data, trace_name, side, seed) for side in SIDES} for _ in range(rounds)]
     ratios = [one["linkwise"][0] / one["fgd"][0] for one in found]
     rows = [

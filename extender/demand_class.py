@@ -83,7 +83,7 @@ class DemandCounts:
         if ahead > _MOST_AHEAD or len(self._seen) >= _MOST_COUNTED:
             self._scale_down()
             ahead = 0.0
-        key = _key(replace(demand, cpu_milli=rounded(demand.cpu_milli)))
+        key = (rounded(demand.cpu_milli), *_key(demand)[1:])
         self._seen[key] = self._seen.get(key, 0.0) + 2.0 ** (ahead - max(age_s, 0.0) / self._half_life_s)
 
     def target(self) -> Target:

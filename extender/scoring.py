@@ -70,9 +70,10 @@ def top_of(demand: Demand, view: View, rows: NDArray[np.int64], placement: Place
 
 def top_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], placement: Placement) -> int:
     """Return the row, of some that are known, that `score_without_gpus` would give `TOP`; the first by name where that makes no difference."""
-    has_gpus = rows[view.class_index[rows] >= 0]
-    cost = np.zeros(view.rows)
-    cost[has_gpus] = placement.cost_without_gpus(cpu_milli, view, has_gpus)
+    has_gpus = np.nonzero(view.class_index >= 0)[0]
+    cost = placement.cost_without_gpus(cpu_milli, view, slice(None)) if len(has_gpus) == view.rows else np.zeros(view.rows)
+    if len(has_gpus) < view.rows:
+        cost[has_gpus] = placement.cost_without_gpus(cpu_milli, view, has_gpus)
     return _order([cost, placement.name_ranks(view)], rows, most=1)[0]
 
 

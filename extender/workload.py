@@ -140,6 +140,8 @@ class Workload:
 
     def _fade(self) -> None:
         now = self._clock()
+        if now == self._faded_at:
+            return
         kept = 0.5 ** ((now - self._faded_at) / self._half_life_s)
         self._faded_at = now
         self._seen = {size: count * kept for size, count in self._seen.items() if count * kept > 1e-3}

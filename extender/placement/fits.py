@@ -46,9 +46,9 @@ def usable_mask(shape: Shape, kind: TopologyClass) -> int:
 
 def usable_room(shape: Shape, kind: TopologyClass, room: Room) -> Room:
     """Return what a node has to give to a pod that takes only some of its GPUs."""
-    wanted = usable_mask(shape, kind)
-    if wanted == (1 << kind.size) - 1:
+    if shape.model is None and shape.nic_ceiling is None:
         return room
+    wanted = usable_mask(shape, kind)
     return Room(room.idle & wanted, tuple(amount if wanted >> bit & 1 else 0 for bit, amount in enumerate(room.left)), room.offered)
 
 

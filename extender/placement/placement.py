@@ -93,8 +93,7 @@ class Placement:
             code = refusals(shape, view, rows, self.plan)
         else:
             rows = np.nonzero(view.row_generation > known.generation)[0]
-            code = np.zeros(view.rows, np.int8)
-            code[: known.rows] = known.code
+            code = known.code.copy() if known.rows == view.rows else np.concatenate([known.code, np.zeros(view.rows - known.rows, np.int8)])
             code[rows] = refusals(shape, view, rows, self.plan)
         code.flags.writeable = False
         fits = Fits(view.generation, code)
@@ -180,7 +179,7 @@ class Placement:
         """Return the place of each row's name among all names, shape (rows,): the last word among equals."""
         return self._rows.name_ranks(view)
 
-    def cost_without_gpus(self, cpu_milli: int, view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def cost_without_gpus(self, cpu_milli: int, view: View, rows: NDArray[np.int64] | slice) -> NDArray[np.float64]:
         """Return what a pod without GPUs costs the GPU pods to come on nodes that have a class, shape (n,)."""
         judge = self.judge(view)
         by_gpus = self._rows.by_gpus(view, self.outlook)
