@@ -18,6 +18,8 @@ def state_of(snapshot: Snapshot) -> JsonObject:
         "nodes": {name: extender.cluster.node_of(name) for name in extender.cluster.node_names()},
         "closed": dict(zip(view.names, zip(view.closed.tolist(), view.closed_by, strict=True), strict=True)),
         "holders": sorted(entries),
+        "shares": {entry.uid: dict(entry.shares) for entry in extender.cluster.ledger},
+        "left of GPUs": dict(zip(view.names, view.left.tolist(), strict=True)),
         "demands": [demand_of(raw) for raw in snapshot.pods],
     }
 

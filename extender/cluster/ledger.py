@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from extender.cluster.charges import Charges
 from extender.cluster.columns import Columns, NodeGpus, Taken
 from extender.cluster.hosts import Hosts
 from extender.requests import NOTHING, Requests
@@ -120,6 +121,11 @@ class Ledger:
     def get(self, uid: str) -> Entry | None:
         """Return the entry of that pod."""
         return self._entries.get(uid)
+
+    def charged(self, uid: str, allocation: str | None) -> Charges | None:
+        """Return what a pod is charged by that allocation already: all that can be told of one that nobody showed, whose Binding alone is known without its containers."""
+        entry = self._entries.get(uid)
+        return Charges(entry.uuids, entry.shares) if entry is not None and entry.allocation == allocation else None
 
     def on_node(self, node: str) -> tuple[Entry, ...]:
         """Return the entries of that node, in the order in which they came."""

@@ -29,7 +29,7 @@ from extender.handoff import native
 from extender.handoff.gpushare_order import Assumed, AssumeOrder, Turn
 from extender.reasons import Refusal
 from extender.requests import read_requests
-from topology.api import Allocation, GpuHolder, GPUTopology, read_gputopology
+from topology.api import GpuHolder, GPUTopology, read_gputopology
 from topology.collective import Depth
 from topology.errors import TopologyError
 from topology.topology_class import TopologyClass, topology_class
@@ -317,7 +317,8 @@ class Cluster:
     def _count_pod(self, pod: BoundPod) -> None:
         """Enter what a bound pod holds, or close its node where that cannot be told."""
         if pod.allocation is not None:
-            self._enter(pod, self.gpushare.renamed(pod.node, self._charges_of(pod, pod.allocation), pod.share), EntryState.CONFIRMED)
+            charged = (None if pod.kinds else self.ledger.charged(pod.uid, pod.annotation)) or charges(pod.allocation, pod.kinds)
+            self._enter(pod, self.gpushare.renamed(pod.node, charged, pod.share), EntryState.CONFIRMED)
         elif pod.share is not None:
             self._enter(pod, self.gpushare.charges_of(pod.node, pod.share), EntryState.CONFIRMED)
         elif pod.problem:
@@ -325,13 +326,6 @@ class Cluster:
             self._closures.close(pod.node, pod.uid, Refusal.ALLOCATION_UNREADABLE, f"pod {pod.namespace}/{pod.name}: {pod.problem}")
         else:
             self._count_stranger(pod)
-
-    def _charges_of(self, pod: BoundPod, allocation: Allocation) -> Charges:
-        """Return what a pod is charged; of one that nobody showed, and whose Binding alone is known, what was promised: its containers cannot be asked."""
-        known = self.ledger.get(pod.uid)
-        if not pod.kinds and known is not None and known.allocation == pod.annotation:
-            return Charges(known.uuids, known.shares)
-        return charges(allocation, pod.kinds)
 
     def _count_stranger(self, pod: BoundPod) -> None:
         """Enter a pod that came around Linkwise as its node's agent observed it; until then close the node."""

@@ -276,33 +276,52 @@ class _Search:
         added = [(key, own, (own & ~use.whole).bit_count()) for key, own in self._sets(part, use, self.node.idle & ~use.shared & ~started.whole)]
         return sorted(((float(more), *key), own) for key, own, more in added if more <= most)
 
-    def _sets(self, part: Part, use: _Use, idle: int, left: tuple[int, ...] = ()) -> Iterator[tuple[_Key, int]]:
-        """Yield the sets that will do for one container with what speaks against them, the least first; none where all work is done."""
-        shape, kind = self.shape, self.kind
+    def _sets(self, part: Part, use: _Use, idle: int, left: tuple[int, ...] = ()) -> Iterable[tuple[_Key, int]]:
+        """Return the sets that will do for one container with what speaks against them, the least first; none where all work is done."""
         if self.looks.left <= 0:
-            return
-        found = kind.sets(
-            hosts_of_one(part.mib, idle, left), part.gpus, shape.ceiling, shape.floor if part.gpus > 1 else 0.0, one_numa=shape.one_numa
-        )
+            return ()
+        untouched = self.node.idle & ~use.whole & ~use.shared
+        room, hosting = Room(untouched, left, self.node.offered), hosts_of_one(part.mib, idle, left)
+        if part.gpus > 1:
+            return self._several(part, room, hosting)
+        self.looks.left -= 1
+        return self._single(part, room, hosting)
+
+    def _single(self, part: Part, room: Room, hosting: int) -> list[tuple[_Key, int]]:
+        """Return what `_several` does for one GPU: of so few, what numpy costs per operation is more than the work."""
+        bits, kind = members(hosting), self.kind
+        costs = self.preference.costs_on(kind, room, part.mib) if part.is_share and len(bits) > 1 else (0.0,) * kind.size
+        worth, islands = kind.worth.item, kind.whole_islands.item
+        whole = islands(room.idle)
+
+        def key(bit: int) -> _Key:
+            rest = room.idle & ~(1 << bit)
+            return (whole - islands(rest), costs[bit], float(room.left[bit]) if part.is_share else 0.0, -round(worth(rest), _DIGITS))
+
+        return sorted((key(bit), 1 << bit) for bit in bits)
+
+    def _several(self, part: Part, room: Room, hosting: int) -> Iterator[tuple[_Key, int]]:
+        """Yield sets of several GPUs that keep floor and ceiling."""
+        shape, kind = self.shape, self.kind
+        found = kind.sets(hosting, part.gpus, shape.ceiling, shape.floor, one_numa=shape.one_numa)
         self.looks.left -= 1 + len(found) // _SETS_A_LOOK
         if not len(found):
             return
-        untouched = self.node.idle & ~use.whole & ~use.shared
-        taken = found & untouched
+        taken = found & room.idle
         cost, amounts = np.zeros(len(found)), np.zeros(len(found))
         if part.is_share:
             inside = (found[:, None] >> _COLUMNS & 1).astype(np.bool_)
-            rooms = Rooms.of(Room(untouched, left, self.node.offered))
+            rooms = Rooms.of(room)
             cost = np.where(inside, np.round(self.preference.cost_of_shares(kind, rooms, part.mib), _DIGITS), 0.0).sum(axis=1)
             amounts = np.where(inside, rooms.left, 0).sum(axis=1)
         bandwidth = np.round(kind.bandwidth[found], _DIGITS)
         most = bandwidth.max()
         keys = (
             np.where(bandwidth >= ALMOST * most, 0.0, most - bandwidth) if shape.careful else np.zeros(len(found)),
-            kind.islands_broken(untouched, taken),
+            kind.islands_broken(room.idle, taken),
             np.round(cost, _DIGITS),
             amounts,
-            -np.round(kind.worth[untouched & ~taken], _DIGITS),
+            -np.round(kind.worth[room.idle & ~taken], _DIGITS),
             -bandwidth,
             kind.weakness[found],
         )

@@ -16,6 +16,7 @@ from extender.snapshot_command import MOST_NODES_IN_YAML, Format, encoded, snaps
 from extender.snapshot_file import Snapshot, parse_snapshot
 from tests.builders import JsonObject, PodBuilder, allocation_of, cluster, pod, unhealthy_gpus
 from tests.states import state_of
+from topology.api import AllocatedGpu, Allocation
 from topology.errors import InputError
 
 SECRET = "hunter2"
@@ -95,6 +96,8 @@ def pods(draw: st.DrawFn, name: str) -> PodBuilder:
     for number in range(draw(st.integers(0, 2))):
         made = made.gpus(draw(st.integers(0, 3)), f"main-{number}")
     if draw(st.booleans()):
+        made = made.shared(draw(st.sampled_from([4, 10, 30])), "part").init_shared(draw(st.sampled_from([2, 20])), "fetch")
+    if draw(st.booleans()):
         made = made.sidecar(1)
     if draw(st.booleans()):
         made = made.init(2)
@@ -102,8 +105,8 @@ def pods(draw: st.DrawFn, name: str) -> PodBuilder:
     made = made.plain(**requested) if requested or not made.containers else made
     wishes: dict[str, str] = draw(
         st.dictionaries(
-            st.sampled_from(["topology", "min_bandwidth", "max_distance", "gpu_model", "no_such_wish"]),
-            st.sampled_from(["best", "none", "50", "SYS", "*V100*", "what?"]),
+            st.sampled_from(["topology", "min_bandwidth", "max_distance", "gpu_model", "gpu_count", "gpu_cores", "no_such_wish"]),
+            st.sampled_from(["best", "none", "50", "SYS", "*V100*", "2", "what?"]),
             max_size=2,
         )
     )
@@ -112,10 +115,18 @@ def pods(draw: st.DrawFn, name: str) -> PodBuilder:
         node = draw(st.sampled_from(NODES))
         held = draw(st.lists(st.sampled_from(uuids(node)), unique=True, max_size=3))
         allocation = draw(
-            st.sampled_from([None, "no allocation", allocation_of(node, {"main-0": held}), allocation_of("elsewhere", {"main-0": held})])
+            st.sampled_from(
+                [None, "no allocation", allocation_of(node, {"main-0": held}), allocation_of("elsewhere", {"main-0": held}), shares_of(node, held)]
+            )
         )
         made = made.bound_to(node, allocation, draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])))
     return made.terminating() if draw(st.booleans()) else made
+
+
+def shares_of(node: str, held: list[str]) -> str:
+    """An allocation with a part of each GPU for the app, and of the first for its init container."""
+    parts = tuple(AllocatedGpu(uuid=uuid, memory_mib=10_240, shared=True) for uuid in held)
+    return Allocation(node=node, containers={"part": parts, "fetch": parts[:1]}).encode()
 
 
 @st.composite

@@ -57,6 +57,25 @@ def test_a_pod_deleted_by_force_holds_its_gpus_until_a_later_observation_leaves_
     assert free(cluster) == list(range(8))
 
 
+def test_a_pod_with_a_part_that_is_deleted_by_force_keeps_its_part_and_no_more_until_a_later_observation(cluster: Cluster) -> None:
+    cluster.apply_pod(pod("part").shared(10).sharing(NODE, {UUIDS[0]: 10_240}).build())
+    cluster.apply_pod(pod("other").shared(4).sharing(NODE, {UUIDS[0]: 4_096}).build())
+    cluster.remove_pod(pod("part").uid, ended=False)
+    left = [int(cluster.view().left[0, 0])]
+    for seconds, holders in ((5, {0: "default/part"}), (10, {})):
+        cluster.apply_topology(observation(seconds, holders))
+        left.append(int(cluster.view().left[0, 0]))
+    assert left == [18_432, 18_432, 28_672]
+
+
+def test_a_gpu_that_the_agent_sees_somebody_hold_gives_no_parts(cluster: Cluster) -> None:
+    """Of a holder that nobody knows it cannot be told how much it takes."""
+    cluster.apply_pod(pod("part").shared(10).sharing(NODE, {UUIDS[0]: 10_240}).build())
+    for holders, left in (({0: "default/unknown"}, 0), ({0: "default/part"}, 22_528), ({}, 22_528)):
+        cluster.apply_topology(observation(5 + left, holders))
+        assert int(cluster.view().left[0, 0]) == left
+
+
 def test_an_observation_from_before_the_deletion_releases_nothing_although_it_never_showed_the_pod(cluster: Cluster) -> None:
     cluster.apply_pod(pod("a").holding(NODE, *UUIDS[:2]).build())
     cluster.remove_pod(pod("a").uid, ended=False)

@@ -261,18 +261,26 @@ shapes = st.sampled_from(
             TWICE_TWO.min_bandwidth(20),
             pod().gpus(1).init(2),
             ONE.annotated(gpu_model="*A100*"),
+            pod().shared(8),
+            pod().shared(20).annotated(gpu_count="2", max_distance="NVLINK"),
+            pod().shared(8, "a").shared(20, "b").init_shared(30),
+            pod().gpus(2, "a").shared(30, "b"),
+            pod().shared(30).annotated(gpu_model="*A100*", numa="single"),
         )
     ]
 )
 
 
 def random_event(rng: random.Random, state: Cluster) -> None:
-    """Something happens to a node: a pod comes, goes or garbles; GPUs break, vanish or are back; a new node comes."""
+    """Something happens to a node: a pod with whole GPUs or with parts comes, goes or garbles; GPUs break, vanish or are back; a new node comes."""
     number = rng.randrange(6)
     kind, name = KINDS[number % len(KINDS)], f"node-{number}"
     built = cluster().machine(kind, name)
-    what = rng.randrange(6)
-    if what == 0:
+    what = rng.randrange(8)
+    if what >= 6:
+        parts = {uuid: 1024 * rng.choice([4, 10, 25]) for uuid in rng.sample(built.uuids(name), rng.randrange(1, 3))}
+        state.apply_pod(pod(f"p{rng.randrange(8)}").shared(4).sharing(name, parts).build())
+    elif what == 0:
         state.apply_topology(built.topologies[0])
     elif what == 1:
         state.apply_topology(changed(built.topologies[0], unhealthy=[rng.randrange(4)], without=rng.choice([None, 3])))

@@ -302,6 +302,30 @@ def test_sizes_are_each_gpus_own_never_the_average():
     assert planned(shape((APP, 3, 12)), BRIDGE_AND_PAIR, mixed) is None
 
 
+@pytest.mark.parametrize(
+    ("left", "wanted", "fits"),
+    [
+        pytest.param([24] * 16, shape((APP, 16, 24)), True, id="all of all"),
+        pytest.param([24] * 15 + [23], shape((APP, 16, 24)), False, id="a MiB too little on the last"),
+        pytest.param([12] * 16, shape((APP, 16, 12), (SIDECAR, 1, 1)), False, id="all of all, and one more"),
+        pytest.param([24] * 16, shape((APP, 16, 12), (APP, 16, 12)), True, id="half of all, twice"),
+        pytest.param([24] * 16, shape((APP, 8, 0), (APP, 8, 24)), True, id="half of them whole, half in full"),
+        pytest.param([24] * 16, shape((APP, 9, 0), (APP, 8, 24)), False, id="seventeen GPUs"),
+        pytest.param([10] * 8 + [20] * 8, shape((APP, 8, 20), (APP, 8, 10)), True, id="each where it fits"),
+    ],
+)
+def test_sixteen_gpus(left: list[int], wanted: Shape, fits: bool):
+    """The most that a node has: every bit of a mask and every column of the amounts."""
+    made = planned(wanted, DGX2_16, room_of(left))
+    assert (made is not None) == fits
+    assert made is None or keeps_every_rule_but_links(wanted, room_of(left), made)
+
+
+def keeps_every_rule_but_links(wanted: Shape, room: Room, made: Plan) -> bool:
+    chosen = tuple(frozenset(members(mask)) for mask in made.masks)
+    return [len(gpus) for gpus in chosen] == [part.gpus for part in wanted.parts] and keeps_amounts(wanted, room, chosen)
+
+
 def test_bandwidth_and_worst_link_are_those_of_the_largest_container():
     made = planned(shape((APP, 3, 6), (APP, 1, 0)), SUMMIT_6, room_of([24] * 6))
     assert made is not None
