@@ -137,13 +137,16 @@ class Placement:
             rooms = Rooms(rooms.idle & wanted, left, rooms.offered)
         return RoomProspects.of(shape, self.weighed(kind), rooms, self.plan, self.outlook)
 
-    def judge(self, view: View, *, as_it_stands: bool = False) -> Judge:
-        """Return by what costs are judged in a view; with what its nodes are worth where they are looked at ``as_it_stands``, and not as if others had taken something."""
+    def judge(self, view: View, shape: Shape | None = None, *, as_it_stands: bool = False) -> Judge:
+        """Return by what costs are judged in a view; with what its nodes are worth where they are looked at ``as_it_stands``, and not as if others had taken something.
+
+        For sets of whole GPUs in a cluster with NVLinks the weight of F is 0: what is lost in links has no place in it, and the worth of remainders, which comes next, tells both.
+        """
         if self._rows.follow(view):
             self._judge_by(Outlook(self.outlook.target, self._rows.supply))
-        return Judge(
-            self.outlook, self._rows.numbers(view, self.outlook), weight_of_fragmentation(self._rows.taken), self._rows.values if as_it_stands else {}
-        )
+        linked = shape is not None and shape.largest > 1 and not shape.is_shared and any(kind.islands for kind in view.classes)
+        weight = 0.0 if linked else weight_of_fragmentation(self._rows.taken)
+        return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight, self._rows.values if as_it_stands else {})
 
     def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
         """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
@@ -153,12 +156,12 @@ class Placement:
             rooms = rooms_of(view, rows[others])
             for position, row in enumerate(rows[others].tolist()):
                 with_room(rooms, position, beside[row])
-            found.put(others, look(demand, view, rows[others], rooms, self, self.judge(view)))
+            found.put(others, look(demand, view, rows[others], rooms, self, self.judge(view, demand.shape)))
         return found
 
     def all_candidates(self, demand: Demand, view: View) -> Candidates:
         """Return what every row of the view would give a demand; it holds until the next call, and is not to be written."""
-        judge = self.judge(view, as_it_stands=True)
+        judge = self.judge(view, demand.shape, as_it_stands=True)
         key = (demand.shape, demand.requests.cpu_milli, judge.weight)
         generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
         if generation == view.generation and len(known.cost) == view.rows:

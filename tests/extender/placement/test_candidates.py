@@ -99,7 +99,7 @@ def test_one_node_at_a_time_is_what_all_at_once_are_to_the_last_bit(held: list[t
     for row in rows.tolist():
         alone = Placement(placement.weights, placement.outlook)
         alone.judge(view)
-        found = look(demand, view, np.array([row]), one_room(view, row, rooms), alone, placement.judge(view))
+        found = look(demand, view, np.array([row]), one_room(view, row, rooms), alone, placement.judge(view, demand.shape))
         if alone.fits(demand.shape, view).code[row] == Refusal.FITS and (found.possible[0] or together.possible[row]):
             assert [column[0] for column in lists(found)] == [column[row] for column in lists(together)]
 
