@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 _KEPT: Final = 64  # a cluster has few sizes of GPUs, and old demands do not come back
 _ROUNDS: Final = 500  # patterns added; a few dozen are enough, and a round that adds nothing new ends it
@@ -47,6 +46,8 @@ def worth_of_rest(sizes: tuple[int, ...], counts: tuple[float, ...], capacity: i
 
 def _prices(patterns: Sequence[NDArray[np.float64]], counts: tuple[float, ...]) -> NDArray[np.float64]:
     """Return what one piece of each size is worth, in GPUs, shape (sizes,): the dual prices of covering ``counts`` by these patterns alone."""
+    from scipy.optimize import linprog  # most of a second, which the first answer of a new process must not wait for
+
     columns = np.array(patterns).T
     # Where several answers are best, which one comes depends on the method: the figures of decision 16 were measured with this one.
     found = linprog(np.ones(columns.shape[1]), A_ub=-columns, b_ub=-np.array(counts), bounds=(0, None), method="highs-ipm")
