@@ -1,11 +1,15 @@
 """The columns keep one row a node for ever, stamp every change, and never change what a reader has been given."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
-from extender.cluster.columns import NO_CLASS, NO_GPUS, UNKNOWN, Columns, NodeGpus
+from extender.cluster.columns import NO_CLASS, NO_GPUS, UNKNOWN, Columns, NodeGpus, Taken
 from extender.reasons import Refusal
 from extender.sample_machines import sample
+from tests.builders import cluster, extender_on, pod
+from topology.inventory import Gpu, Inventory
 from topology.topology_class import topology_class
 
 GPUS = NodeGpus.of(sample("mesh", "a").inventory())
@@ -46,6 +50,7 @@ def test_the_arrays_grow_and_keep_what_they_hold():
     assert set(columns.class_index[1:1001].tolist()) == {NO_CLASS}
     assert {len(array) for array in (columns.class_index, columns.usable, columns.held, columns.closed, columns.row_generation)} == {1024}
     assert {len(array) for array in (columns.cpu_left, columns.memory_left, columns.host_generation)} == {1024}
+    assert columns.offered.shape == columns.left.shape == (1024, 16)
     assert set(columns.cpu_left.tolist()) == set(columns.memory_left.tolist()) == {UNKNOWN}
 
 
@@ -99,6 +104,46 @@ def test_gpus_are_told_by_uuid_and_position_is_only_where_they_stand_now():
 
 def test_sixteen_gpus_fit_into_the_masks():
     assert np.iinfo(Columns().usable.dtype).bits >= 16
+
+
+def test_each_gpu_offers_its_own_whole_gib_less_the_reserve():
+    columns = Columns()
+    row = columns.row("a")
+    gpus = tuple(Gpu(index=at, uuid=f"GPU-{at}", memory_mib=mib) for at, mib in enumerate((81_559, 8_192, None)))
+    for reserve, offered in ((0, (79 * 1024, 8_192, 0)), (500, (79 * 1024, 7 * 1024, 0)), (90_000, (0, 0, 0))):
+        columns.set_gpus(row, NodeGpus.of(Inventory(gpus), reserve))
+        assert columns.offered[row].tolist() == [*offered, *[0] * 13]
+
+
+@pytest.mark.parametrize(
+    ("usable", "taken", "left"),
+    [
+        pytest.param(0b1111, Taken(0, {}), (40, 40, 40, 40), id="nothing is taken"),
+        pytest.param(0b1111, Taken(0b0010, {0: 10}), (30, 0, 40, 40), id="a part of one, all of another"),
+        pytest.param(0b1111, Taken(0b0001, {0: 10}), (0, 40, 40, 40), id="both of one"),
+        pytest.param(0b1110, Taken(0, {0: 10, 3: 50}), (0, 40, 40, 0), id="of a broken one nothing, of an overfull one no less than nothing"),
+        pytest.param(0, Taken(0, {}), (0, 0, 0, 0), id="no GPU works"),
+    ],
+)
+def test_what_is_left_of_each_gpu(usable: int, taken: Taken, left: tuple[int, ...]):
+    columns = Columns()
+    row = columns.row("a")
+    columns.set_gpus(row, GPUS)
+    columns.usable[row] = usable
+    in_mib = Taken(taken.whole, {bit: gib * 1024 for bit, gib in taken.shares.items()})
+    assert columns.left_of(row, in_mib) == (*(gib * 1024 for gib in left), *[0] * 12)
+    assert in_mib.bits == taken.whole | sum(1 << bit for bit in taken.shares)
+
+
+def test_no_size_of_a_gpu_is_too_absurd():
+    """An object may hold any number, and the columns hold 32 bits."""
+    extender = extender_on(cluster().mesh("a"))
+    absurd = deepcopy(cluster().mesh("a").topologies[0])
+    for gpu, mib in zip(absurd["spec"]["gpus"], (2**62, 2**31, 0, 1023), strict=True):
+        gpu["memoryMiB"] = mib
+    assert extender.cluster.apply_topology(absurd) is None
+    assert extender.filter(pod().shared(65_536))["NodeNames"] == ["a"]
+    assert extender.cluster.view().offered[0, :4].tolist() == [65_536 * 1024, 65_536 * 1024, 0, 0]
 
 
 @pytest.mark.parametrize("count", [64, 65, 128, 129])
