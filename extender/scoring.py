@@ -64,7 +64,7 @@ def score(demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[i
 def top_of(demand: Demand, view: View, rows: NDArray[np.int64], placement: Placement) -> int | None:
     """Return the row of the node that `score` would give `TOP`, None where there is none: for who wants to know nothing else (`simulate`)."""
     candidates = placement.all_candidates(demand, view)
-    possible = rows[candidates.possible[rows]]
+    possible = rows.compress(candidates.possible.take(rows))
     return next(iter(_order(_keys(demand, candidates, placement.name_ranks(view), possible), possible, most=1)), None)
 
 
@@ -102,8 +102,8 @@ def _order(keys: Sequence[NDArray[Any]], remaining: NDArray[np.int64], most: int
     while len(remaining) and len(order) < most:
         equals = remaining
         for key in keys:
-            own = key[equals]
-            equals = equals[own == own.min()]
+            own = key.take(equals)
+            equals = equals.compress(own == own.min())
             if len(equals) == 1:
                 break
         order.append(int(equals[0]))

@@ -167,7 +167,9 @@ class Columns:
         left = [0] * MOST_GPUS
         for bit, offered in enumerate(self.gpus[row].offered_mib):
             if usable >> bit & 1:
-                left[bit] = max(0, offered - taken.shares.get(bit, 0))
+                left[bit] = offered
+        for bit, mib in taken.shares.items():
+            left[bit] = max(0, left[bit] - mib)
         return tuple(left)
 
     def set_closed(self, row: int, refusal: Refusal, detail: str) -> None:

@@ -15,6 +15,8 @@ from extender.placement.outlook import Outlook, State
 from extender.placement.outlook_tables import GpuKind, supply_of
 from topology.capacity import MOST_GPUS
 
+_PARTS: Final = 2**20  # of a GPU
+_FEW: Final = 3  # rows up to which one at a time is faster
 _BITS: Final = np.left_shift(np.uint32(1), np.arange(MOST_GPUS, dtype=np.uint32))
 STEP: Final = 0.05  # of the cluster's nodes are of other classes than before
 
@@ -27,6 +29,7 @@ class RowFacts:
         self.taken = 0.0  # share of the cluster's healthy GPUs, parts of a GPU as such
         self._generation = -1
         self._free = np.zeros(0)  # (rows,) GPUs that are left, parts of a GPU as such
+        self._left = 0.0  # their sum
         self._numbers = np.zeros(0, np.int64)  # (rows,) tables of the outlook
         self._numbered = False
         self.values: dict[int, tuple[int, float, float]] = {}  # of `Judge`, for the views themselves
@@ -41,20 +44,20 @@ class RowFacts:
         """Look at a view; tells whether the supply has moved."""
         if view.generation == self._generation:
             return False
-        rows = np.nonzero(view.row_generation > self._generation)[0] if self._generation < view.generation else np.arange(view.rows)
-        free = self._free
-        if len(free) != view.rows:
-            free = np.zeros(view.rows)
-            free[: len(self._free)] = self._free[: view.rows]
-        free[rows] = gpus_left(view, rows)
-        self._free, self._generation = free, view.generation
+        if self._generation > view.generation or len(self._free) != view.rows:
+            self._free, self._left, self._generation = np.zeros(view.rows), 0.0, -1
+        rows = np.nonzero(view.row_generation > self._generation)[0]
+        left = gpus_left(view, rows)
+        self._left += float(np.sum(left - self._free[rows]))
+        self._free[rows] = left
+        self._generation = view.generation
         hardware = (view.class_index, view.usable, view.offered, *view.classes)  # the same objects as long as pods alone come and go
         is_known = len(hardware) == len(self._hardware) and all(map(operator.is_, hardware, self._hardware))
         if not is_known:
             self._hardware, self._healthy, self._numbered = hardware, int(np.bitwise_count(view.usable).sum()), False
             self._by_gpus = np.zeros(0)
             self.values = {}
-        self.taken = 1.0 - float(free.sum()) / self._healthy if self._healthy else 0.0
+        self.taken = 1.0 - self._left / self._healthy if self._healthy else 0.0
         return False if is_known else self._follow_supply(view)
 
     def _follow_supply(self, view: View) -> bool:
@@ -109,8 +112,20 @@ class RowFacts:
 
 
 def gpus_left(view: View, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how many GPUs are left on those rows, parts of a GPU as such, shape (n,)."""
-    left, offered = view.left[rows], view.offered[rows]
-    # Of an idle GPU all is left, of one that is held whole nothing; of one whose size is not known the free bit tells.
-    unknown = np.bitwise_count(view.free[rows] & ((offered == 0) @ _BITS))
-    return np.asarray((left / np.maximum(offered, 1)).sum(axis=1) + unknown)
+    """Return how many GPUs are left on those rows, parts of a GPU as such, shape (n,): whole multiples of 1 / `_PARTS`, so that sums are exact in any order."""
+    if len(rows) <= _FEW:
+        return np.array([_gpus_left_on(view, row) for row in rows.tolist()], np.float64)
+    left, offered = view.left[rows].astype(np.int64), view.offered[rows].astype(np.int64)
+    parts = (left * _PARTS // np.maximum(offered, 1)).sum(axis=1) / _PARTS
+    return np.asarray(parts + np.bitwise_count(view.free[rows] & ((offered == 0) @ _BITS)))
+
+
+def _gpus_left_on(view: View, row: int) -> float:
+    """Return the same for one row: for a few, what numpy costs per operation is more than the work."""
+    parts, unknown = 0, 0
+    for bit, (left, offered) in enumerate(zip(view.left[row].tolist(), view.offered[row].tolist(), strict=True)):
+        if offered:
+            parts += left * _PARTS // offered
+        else:
+            unknown |= 1 << bit
+    return parts / _PARTS + (view.free.item(row) & unknown).bit_count()

@@ -1,7 +1,12 @@
 """What costs know of every row is the same whether rows were looked at one change after the other or all at once."""
 
+import asyncio
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from extender.placement.outlook import Outlook
 from extender.placement.outlook_tables import GpuKind, supply_of
@@ -45,3 +50,20 @@ def test_a_gpu_of_which_a_part_is_left_counts_as_that_part():
     view = extender_on(NODES.with_pods(HELD)).cluster.view()
     assert gpus_left(view, np.array([view.row_of["a"]])).tolist() == [6.0]
     assert {gpu.gib > 0 for gpu in supply_of(view) if isinstance(gpu, GpuKind)} == {True}
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.sampled_from([0, 3, 7, 11]), max_size=12))
+def test_few_rows_have_as_many_gpus_left_as_many_tell(shares: list[int]):
+    """Parts are counted alike, and so is a GPU whose size nobody knows."""
+    extender = extender_on(NODES)
+    for number, gib in enumerate(shares):
+        asked = pod(f"p{number}").shared(gib) if gib else pod(f"p{number}").gpus(1)
+        node = extender.names()[number % 3]
+        extender.filter(asked, node)
+        asyncio.run(extender.bind(asked, node))
+    view = extender.cluster.view()
+    for changed in (view, replace(view, offered=np.zeros_like(view.offered), left=np.zeros_like(view.left))):
+        many = gpus_left(changed, np.array([0, 1, 2, 0, 1]))
+        assert many.tolist() == [gpus_left(changed, np.array([row]))[0] for row in (0, 1, 2, 0, 1)]
+        assert (many <= 8).all()
