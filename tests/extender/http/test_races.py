@@ -10,11 +10,22 @@ from tests.extender.http.served import Scheduler, Served
 
 
 def over_connections(served: Served, count: int, work: Callable[[Scheduler, PodBuilder], str | None], pods: Iterable[PodBuilder]) -> list[str | None]:
-    """Do the work for every pod, on that many connections at once."""
+    """Do the work for every pod, on that many connections at once.
+
+    One thread a connection: a client that several threads share may take an answer that came fast for the end of an idle connection, and close it under its reader.
+    """
+    asked = list(pods)
+    results: list[str | None] = [None] * len(asked)
     with ExitStack() as open_ones, ThreadPoolExecutor(count) as threads:
         schedulers = [open_ones.enter_context(served.another_scheduler()) for _ in range(count)]
-        jobs = [threads.submit(work, schedulers[number % count], each) for number, each in enumerate(pods)]
-        return [job.result() for job in jobs]
+        jobs = [threads.submit(_in_turn, work, scheduler, asked[number::count]) for number, scheduler in enumerate(schedulers)]
+        for number, job in enumerate(jobs):
+            results[number::count] = job.result()
+    return results
+
+
+def _in_turn(work: Callable[[Scheduler, PodBuilder], str | None], scheduler: Scheduler, pods: Iterable[PodBuilder]) -> list[str | None]:
+    return [work(scheduler, asked) for asked in pods]
 
 
 def test_of_24_one_gpu_pods_over_12_connections_8_are_bound_to_an_8_gpu_node(extender: Serve):
