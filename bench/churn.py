@@ -22,7 +22,7 @@ from bench import machine
 from bench.markdown import table
 from bench.openb.cluster import Placement
 from bench.openb.policies import POLICIES
-from bench.openb.replay import Placer, Surroundings
+from bench.openb.replay import LeavingPlacer, Surroundings
 from bench.openb.trace import Pod
 from bench.placement_quality import known, read, seeds_of, spread, surroundings
 
@@ -111,7 +111,7 @@ def run(task: Task) -> Result:
 class _Churn:
     """One run at work."""
 
-    def __init__(self, task: Task, around: Surroundings, placer: Placer) -> None:
+    def __init__(self, task: Task, around: Surroundings, placer: LeavingPlacer) -> None:
         self._task = task
         self._around = around
         self._placer = placer

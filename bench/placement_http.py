@@ -148,10 +148,6 @@ class OverHttp:
             raise InternalError(f"the bench is the only scheduler of its cluster, and yet: {error}")
         return self._bound(pod)
 
-    def leave(self, pod: Pod) -> None:
-        """Nobody leaves here."""
-        raise NotImplementedError(pod.name)
-
     def _names(self, pod: Pod) -> list[str]:
         """Return the nodes with CPU and memory left, in an order of its own each time: what NodeResourcesFit leaves."""
         demand = pod.demand

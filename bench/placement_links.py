@@ -154,10 +154,6 @@ class Watched:
             self.got.append(float(self._classes[placement.row].bandwidth[sum(1 << gpu for gpu in placement.gpus)]))
         return placement
 
-    def leave(self, pod: Pod) -> None:
-        """Pass it on."""
-        self._placer.leave(pod)
-
     def _best(self, pod: Pod) -> float:
         rows = np.flatnonzero(self._cluster.feasible(pod.demand))
         idle = (self._cluster.gpu_left[rows] == WHOLE) @ (1 << np.arange(self._cluster.gpu_left.shape[1]))

@@ -50,10 +50,6 @@ class Arriving:
             self._post_ahead()
         return self._outcomes.pop(pod.name)
 
-    def leave(self, pod: Pod) -> None:
-        """Nobody leaves here."""
-        raise NotImplementedError(pod.name)
-
     @property
     def pods_per_s(self) -> float:
         """Bound pods a second, from the first pod posted to the last answer."""

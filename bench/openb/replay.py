@@ -25,6 +25,10 @@ class Placer(Protocol):
     def place(self, pod: Pod) -> Placement | None:
         """Return where the pod goes, or None if it fits nowhere; asked once for each pod, in the order of arrival. The answer is carried out before the next call."""
 
+
+class LeavingPlacer(Placer, Protocol):
+    """A policy at work where pods leave again."""
+
     def leave(self, pod: Pod) -> None:
         """Hear that a pod that was placed leaves; the cluster has taken back what it had."""
 
@@ -39,7 +43,7 @@ class Surroundings:
     seed: int
 
 
-Policy = Callable[[Surroundings], Placer]
+Policy = Callable[[Surroundings], LeavingPlacer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from extender.cluster import Room, View
 from extender.demand import Demand, Shape
 from extender.placement.fits import usable_room
-from extender.placement.outlook import NodeState, Outlook, State, rounded
+from extender.placement.outlook import NodeState, Outlook, State
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
-from extender.placement.shares import Rooms, best_gpu, is_one_share
+from extender.placement.shares import DIGITS, Rooms, best_gpu, is_one_share, rounded
 from topology.capacity import MOST_GPUS
 from topology.topology_class import TopologyClass
 
@@ -81,7 +81,6 @@ class Candidates:
 
 
 _BITS: Final = np.arange(MOST_GPUS)
-_DIGITS: Final = 6
 FEW: Final = 12  # rows up to which one at a time is faster than all at once; where both are equally fast was measured on openb
 
 
@@ -150,7 +149,7 @@ def look(demand: Demand, view: View, rows: NDArray[np.int64], rooms: Rooms, pros
         after.idle[at], after.left[at] = here.idle & ~union, here.left - taken
     cpu = view.cpu_left[rows]
     before, then = State(cpu, rooms.idle, rooms.left), State(cpu - demand.requests.cpu_milli, after.idle, after.left)
-    found.worth_lost[:] = np.round(found.worth_lost, _DIGITS)  # equal hardware must compare equal, whatever the order in which its worth was added up
+    found.worth_lost[:] = np.round(found.worth_lost, DIGITS)  # equal hardware must compare equal, whatever the order in which its worth was added up
     found.cost[:] = judge.outlook.cost(judge.numbers[rows], before, then, judge.weight)
     return found
 

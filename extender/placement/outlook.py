@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from extender.cluster import Room
 from extender.demand_class import SEED_TARGET, Target
 from extender.placement.outlook_tables import Expectation, GpuKind, NodeKind, gpu_tables, node_tables
-from extender.placement.shares import Rooms
+from extender.placement.shares import DIGITS, Rooms, rounded
 from topology.capacity import MIB_PER_GIB, MOST_GPUS
 from topology.topology_class import TopologyClass
 
@@ -32,7 +32,6 @@ FULL_FROM: Final = 0.8  # of the cluster's GPUs are taken
 WEIGHT_WITH_ROOM: Final = 0.1  # of F
 WEIGHT_WHEN_FULL: Final = 1.0
 WEIGHT_INSIDE: Final = 0.3  # for the GPUs of one node; it makes no difference there, and plans must not depend on how full other nodes are
-DIGITS: Final = 6  # equal hardware must compare equal, whatever the order in which its costs were added up
 _BITS: Final = np.arange(MOST_GPUS)
 
 
@@ -291,11 +290,6 @@ class _Tables:
     def levels(self, idle: NDArray[np.int64], left: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the level of each GPU, shape (n, 16)."""
         return np.asarray(np.where(idle[:, None] >> _BITS & 1, self._idle, np.minimum(left // MIB_PER_GIB, self._idle - 1)))
-
-
-def rounded(value: float) -> float:
-    """Return a cost with `DIGITS` digits, as numpy rounds it."""
-    return round(value * 10**DIGITS) / 10**DIGITS
 
 
 def _exact(table: NDArray[np.float64], parts: float = 2.0**20) -> NDArray[np.float64]:

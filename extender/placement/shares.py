@@ -27,7 +27,7 @@ from topology.topology_class import ALMOST, TopologyClass, members
 _MOST_LOOKS: Final = 3_000
 _LOOKS_AT_EQUALS: Final = 64
 _SETS_A_LOOK: Final = 64  # a look at more sets takes longer by as much
-_DIGITS: Final = 6  # equal hardware must compare equal, whatever the order in which its costs were added up
+DIGITS: Final = 6  # equal hardware must compare equal, whatever the order in which its costs were added up
 _COLUMNS: Final = np.arange(MOST_GPUS)
 
 
@@ -66,18 +66,6 @@ class Preference(Protocol):
         ...
 
 
-class BestFit:
-    """The preference where nothing is known of the pods to come: none, so that the least left decides."""
-
-    def cost_of_shares(self, kind: TopologyClass, rooms: Rooms, mib: int) -> NDArray[np.float64]:  # noqa: ARG002 - whatever the node
-        """Return the same for all."""
-        return np.zeros(rooms.left.shape)
-
-    def costs_on(self, kind: TopologyClass, room: Room, mib: int) -> Sequence[float]:  # noqa: ARG002 - whatever the node
-        """Return the same for all."""
-        return [0.0] * kind.size
-
-
 def plan_shares(shape: Shape, kind: TopologyClass, room: Room, preference: Preference) -> Plan | None:
     """Return the best plan for a shape with shares in what a node has to give, None where there is none."""
     if is_one_share(shape):
@@ -104,7 +92,7 @@ def best_gpus(kind: TopologyClass, rooms: Rooms, mib: int, preference: Preferenc
         lambda: kind.whole_islands[rooms.idle][:, None] - kind.whole_islands[rest],
         lambda: preference.cost_of_shares(kind, rooms, mib),
         lambda: rooms.left,
-        lambda: -np.round(kind.worth[rest], _DIGITS),
+        lambda: -np.round(kind.worth[rest], DIGITS),
     )
     for key in keys if kind.islands else keys[1:]:
         if (counts <= 1).all():
@@ -123,14 +111,19 @@ def best_gpu(kind: TopologyClass, room: Room, mib: int, costs_of: Callable[[], S
     hosts = [bit for bit in range(kind.size) if room.left[bit] >= mib]
     if len(hosts) < 2:
         return hosts[0] if hosts else -1
-    costs, worth, islands = costs_of(), kind.worth.item, kind.whole_islands.item
-    whole = islands(room.idle)
+    costs = costs_of()
+    return min(hosts, key=lambda bit: _against(kind, room.idle, bit, costs[bit], room.left[bit]))
 
-    def key(bit: int) -> tuple[float, ...]:
-        rest = room.idle & ~(1 << bit)
-        return (whole - islands(rest), costs[bit], room.left[bit], -(round(worth(rest) * 10**_DIGITS) / 10**_DIGITS))
 
-    return min(hosts, key=key)
+def _against(kind: TopologyClass, idle: int, bit: int, cost: float, left: float) -> tuple[float, ...]:
+    """Return what speaks against taking one GPU, the weightiest first: whole islands broken, cost, what is left of it, and the worth of what stays idle (negative)."""
+    rest, islands = idle & ~(1 << bit), kind.whole_islands.item
+    return (islands(idle) - islands(rest), cost, left, -rounded(kind.worth.item(rest)))
+
+
+def rounded(value: float) -> float:
+    """Return a cost or a worth with `DIGITS` digits, as numpy rounds it."""
+    return round(value * 10**DIGITS) / 10**DIGITS
 
 
 # --- several containers, several GPUs -------------------------------------------------------------------------------
@@ -291,14 +284,8 @@ class _Search:
         """Return what `_several` does for one GPU: of so few, what numpy costs per operation is more than the work."""
         bits, kind = members(hosting), self.kind
         costs = self.preference.costs_on(kind, room, part.mib) if part.is_share and len(bits) > 1 else (0.0,) * kind.size
-        worth, islands = kind.worth.item, kind.whole_islands.item
-        whole = islands(room.idle)
-
-        def key(bit: int) -> _Key:
-            rest = room.idle & ~(1 << bit)
-            return (whole - islands(rest), costs[bit], float(room.left[bit]) if part.is_share else 0.0, -round(worth(rest), _DIGITS))
-
-        return sorted((key(bit), 1 << bit) for bit in bits)
+        left = room.left if part.is_share else (0,) * kind.size
+        return sorted((_against(kind, room.idle, bit, costs[bit], float(left[bit])), 1 << bit) for bit in bits)
 
     def _several(self, part: Part, room: Room, hosting: int) -> Iterator[tuple[_Key, int]]:
         """Yield sets of several GPUs that keep floor and ceiling."""
@@ -312,16 +299,16 @@ class _Search:
         if part.is_share:
             inside = (found[:, None] >> _COLUMNS & 1).astype(np.bool_)
             rooms = Rooms.of(room)
-            cost = np.where(inside, np.round(self.preference.cost_of_shares(kind, rooms, part.mib), _DIGITS), 0.0).sum(axis=1)
+            cost = np.where(inside, np.round(self.preference.cost_of_shares(kind, rooms, part.mib), DIGITS), 0.0).sum(axis=1)
             amounts = np.where(inside, rooms.left, 0).sum(axis=1)
-        bandwidth = np.round(kind.bandwidth[found], _DIGITS)
+        bandwidth = np.round(kind.bandwidth[found], DIGITS)
         most = bandwidth.max()
         keys = (
             np.where(bandwidth >= ALMOST * most, 0.0, most - bandwidth) if shape.careful else np.zeros(len(found)),
             kind.islands_broken(room.idle, taken),
-            np.round(cost, _DIGITS),
+            np.round(cost, DIGITS),
             amounts,
-            -np.round(kind.worth[room.idle & ~taken], _DIGITS),
+            -np.round(kind.worth[room.idle & ~taken], DIGITS),
             -bandwidth,
             kind.weakness[found],
         )
