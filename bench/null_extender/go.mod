@@ -1,0 +1,3 @@
+module null-extender
+
+go 1.22
