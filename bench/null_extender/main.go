@@ -17,7 +17,9 @@ import (
 )
 
 type nodesCall struct {
-	Pod       struct{ Metadata struct{ Name, Namespace, UID string } }
+	Pod struct {
+		Metadata struct{ Name, Namespace, UID string }
+	}
 	Nodes     *struct{ Items []json.RawMessage }
 	NodeNames *[]string
 }
