@@ -8,7 +8,7 @@ import http.client
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,25 +94,19 @@ class Door:
         """Return the resourceVersion of a collection as it is now."""
         return str(orjson.loads(self.get(path, limit="1"))["metadata"]["resourceVersion"])
 
-    def changes(self, path: str, query: Mapping[str, str], stop: Callable[[], bool] = lambda: False, segment_s: int = 3600) -> Iterator[JsonObject]:
-        """Yield the events of a collection from ``resourceVersion`` in the query on; ends where ``stop`` says so at the end of a segment."""
+    def changes(self, path: str, query: Mapping[str, str]) -> Iterator[JsonObject]:
+        """Yield the events of a collection from ``resourceVersion`` in the query on, for ever: a watch that ends, or is silent for long, is opened again."""
         asked = dict(query)
         while True:
-            last = stop()
             connection = self.connect()
             with suppress(TimeoutError):
-                connection.request(
-                    "GET", f"{path}?{urlencode({**asked, 'watch': '1', 'timeoutSeconds': str(segment_s)})}", headers=self._headers(JSON)
-                )
+                connection.request("GET", f"{path}?{urlencode({**asked, 'watch': '1'})}", headers=self._headers(JSON))
                 response = connection.getresponse()
                 while line := response.readline():
                     event = orjson.loads(line)
                     asked["resourceVersion"] = event["object"]["metadata"]["resourceVersion"]
-                    if event["type"] != "BOOKMARK":
-                        yield event
+                    yield event
             connection.close()
-            if last:
-                return
 
     def close(self) -> None:
         """Close the connections of all threads."""

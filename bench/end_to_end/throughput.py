@@ -4,14 +4,14 @@ One `measure` is one round of one variant; `__main__` interleaves them. The pods
 figure rests on is read from the API server's events, kube-scheduler's metrics and /proc; with Linkwise every pod's allocation is checked by an oracle that shares no code with it.
 """
 
-import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
 
+from bench.end_to_end.bound import Bound
 from bench.end_to_end.cluster import ARRIVING, LoadedCluster, pods_path
 from bench.end_to_end.door import Call
 from bench.end_to_end.expositions import Counts
@@ -26,7 +26,6 @@ JsonObject = dict[str, Any]
 
 SIZES: Final = (1, 1, 1, 1, 2)  # GPUs, 1.2 in the mean: 1,000 pods are two thirds of what 500 half-full nodes have left
 WARM_UP: Final = 20  # pods that open connections and fill caches before the clock starts
-_PATIENCE_S: Final = 240.0
 _IN_TREE: Final = ("PreFilter", "Filter", "PreScore", "Score")  # within the scheduling algorithm; asking an extender is within it and in none of them
 
 
@@ -62,8 +61,8 @@ def measure(cluster: LoadedCluster, variant: Variant, sampling: Sampling, count:
         cluster.allow_only_linkwise()
     try:
         with beside(cluster, variant) as programs:
-            arrive(cluster, wanted("warm", WARM_UP, sampling))
-            found = _timed(cluster, programs, variant, wanted("pod", count, sampling), sampling)
+            arrive(cluster, wanted(cluster.batch(), WARM_UP, sampling))
+            found = _timed(cluster, programs, variant, wanted(cluster.batch(), count, sampling), sampling)
     finally:
         cluster.clear()
         if variant.who is Who.LINKWISE:
@@ -118,8 +117,6 @@ def round_of(timed: Timed, scheduler: Counts, extender: Counts, cpu: Cpu) -> Rou
 
 def _checked(cluster: LoadedCluster, found: Round) -> Round:
     """Check every pod of the cluster against the topologies, those that fill it among them; raises AssertionError with whatever is wrong."""
-    from dataclasses import replace
-
     held = check_pods([*cluster.door.items("/api/v1/pods")], cluster.topologies)
     own = sum(name.startswith(f"{ARRIVING}/") for name in held)
     expected = found.pods + WARM_UP
@@ -139,32 +136,3 @@ def arrive(cluster: LoadedCluster, pods: Iterable[JsonObject]) -> float:
     started = time.monotonic()
     cluster.door.each(calls)
     return waiting.last_at() - started
-
-
-class Bound:
-    """Watches for pods of the round to be bound, from its making on."""
-
-    def __init__(self, cluster: LoadedCluster, count: int) -> None:
-        self._left = count
-        self._cluster = cluster
-        self._done = threading.Event()
-        self._at = 0.0
-        path = pods_path(ARRIVING)
-        # Only what is bound: events about waiting pods would be read for nothing.
-        query = {"fieldSelector": "spec.nodeName!=", "resourceVersion": cluster.door.version(path)}
-        threading.Thread(target=self._follow, args=(path, query), daemon=True).start()
-
-    def _follow(self, path: str, query: dict[str, str]) -> None:
-        for event in self._cluster.door.changes(path, query, stop=self._done.is_set):
-            if event["type"] == "ADDED":  # it was not among the bound ones before
-                self._left -= 1
-                self._at = time.monotonic()
-            if self._left <= 0:
-                self._done.set()
-                return
-
-    def last_at(self) -> float:
-        """Wait for the last, and return when it was seen, monotonic seconds; raises TimeoutError with the ends of the logs."""
-        if not self._done.wait(_PATIENCE_S):
-            raise TimeoutError(f"{self._left} pods are not bound after {_PATIENCE_S:g} s\n{self._cluster.plane.tails()}")
-        return self._at
