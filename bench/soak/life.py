@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from heapq import heappop, heappush
+from itertools import cycle
 from typing import Any, Final
 
 import orjson
@@ -23,6 +25,7 @@ from tests.e2e.objects import pod_object
 JsonObject = dict[str, Any]
 
 HEARTBEAT_S: Final = 60.0  # as agents do
+_SENDERS: Final = 4  # connections that play all agents
 LIFETIME_S: Final = 120.0  # of a pod, in the mean
 MOST_ARRIVALS_PER_S: Final = 5.0
 _NODES_PER_ARRIVAL: Final = 100  # of a small cluster: a pod a second for so many nodes
@@ -63,13 +66,15 @@ class Life:
 
     def __post_init__(self) -> None:
         self._over = threading.Event()
+        self._counting = threading.Lock()
         self._away: set[str] = set()
         self._threads: list[threading.Thread] = []
         self._topology = {topology["metadata"]["name"]: topology for topology in self.cluster.topologies}
 
     def start(self) -> None:
         """Start all actors."""
-        for number, actor in enumerate((self._pods, self._flaps, self._health, self._links, self._agents)):
+        agents = (partial(self._agents, share) for share in range(_SENDERS))
+        for number, actor in enumerate((self._pods, self._flaps, self._health, self._links, *agents)):
             thread = threading.Thread(target=self._kept, args=(actor, random.Random(self.seed + number)), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -84,7 +89,7 @@ class Life:
         try:
             actor(rng)
         except Exception as error:  # noqa: BLE001 - an actor that ends is trouble, whatever it was
-            self.troubles.append(f"{actor.__name__} ended: {error!r}")
+            self.troubles.append(f"{actor} ended: {error!r}")
 
     def _send(self, *calls: Call) -> None:
         for call in calls:
@@ -210,19 +215,21 @@ class Life:
 
     # --- agents ---
 
-    def _agents(self, rng: random.Random) -> None:
-        """Send the time for one node after the other, so that each has its turn once a heartbeat."""
-        names = rng.sample(self.cluster.names, len(self.cluster.names))
-        pause = HEARTBEAT_S / len(names)
+    def _agents(self, share: int, rng: random.Random) -> None:
+        """Send the time for one node after the other of this sender's share, so that each has its turn once a heartbeat."""
+        names = self.cluster.names[share::_SENDERS]
+        rng.shuffle(names)
         due = time.monotonic()
-        while not self._over.wait(max(0.0, due - time.monotonic())):
-            name = names[self.heartbeats % len(names)]
+        for name in cycle(names):
+            if self._over.wait(max(0.0, due - time.monotonic())):
+                return
             if name not in self._away:
                 body = orjson.dumps({"status": {"observedAt": datetime.now(UTC).isoformat()}})
                 self._send(Call("PATCH", f"{TOPOLOGIES}/{name}/status", body, MERGE))
-            self.heartbeats += 1
-            self.behind_s = max(self.behind_s, time.monotonic() - due)
-            due += pause
+                with self._counting:
+                    self.heartbeats += 1
+                    self.behind_s = max(self.behind_s, time.monotonic() - due)
+            due += HEARTBEAT_S / len(names)
 
 
 def degraded(rows: list[list[str]]) -> list[list[str]]:
