@@ -6,16 +6,24 @@ by `demand`; here a pod is a raw object. Source of the field names: k8s.io/kube-
 """
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
+from extender.node_names import Cells, NodeNames, ended
 from topology.errors import CallError
 
 JsonObject = dict[str, Any]
+
+_NAMES: Final = b'"NodeNames":['
+_NAMES_CUT_OUT: Final = 7_301_987_401_553_811_029  # stands in a call for the list of names while the rest is decoded
+_HOST: Final = np.frombuffer(b'{"Host":', np.uint64)
+_SCORES: Final = np.array([f'"Score":{score}}}'.ljust(15).encode() + b"," for score in range(11)], "S16").view(np.uint64).reshape(11, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,7 @@ class NodesCall:
     """A filter or prioritize call: one pod, and the nodes as names or, where the caller keeps no cache of ours, as whole objects."""
 
     pod: JsonObject
-    names: list[str]
+    names: NodeNames
     nodes: list[JsonObject] | None  # the objects behind `names`, in the same order, in the `Nodes` form only
 
 
@@ -54,6 +62,9 @@ def _read_object(body: bytes, what: str) -> JsonObject:
 
 def read_nodes_call(body: bytes, verb: str) -> NodesCall:
     """Read the body of filter or prioritize; raises CallError for anything that is not such a call."""
+    plain = _read_plain_call(body)
+    if plain is not None:
+        return plain
     fields = _read_object(body, verb)
     pod = fields.get("pod")
     if not isinstance(pod, dict):
@@ -63,9 +74,36 @@ def read_nodes_call(body: bytes, verb: str) -> NodesCall:
         # JSON has no subclasses of str, and a set of types is made without a Python step per name.
         if not isinstance(names, list) or not set(map(type, names)) <= {str}:
             raise CallError(f"NodeNames of this {verb} call is not a list of strings")
-        return NodesCall(pod, names, None)
+        return NodesCall(pod, _names(names, verb), None)
     nodes = _read_nodes(fields.get("nodes"), verb)
-    return NodesCall(pod, [node["metadata"]["name"] for node in nodes], nodes)
+    return NodesCall(pod, _names([node["metadata"]["name"] for node in nodes], verb), nodes)
+
+
+def _read_plain_call(body: bytes) -> NodesCall | None:
+    """Read a call as kube-scheduler writes it, without decoding its thousands of names; None where it is written in any other way, or wrong."""
+    start = body.find(_NAMES) + len(_NAMES)
+    end = body.find(b"]", start)
+    if start < len(_NAMES) or end < 0:
+        return None
+    names = NodeNames.find(body[start:end])
+    if names is None:
+        return None
+    try:
+        # What was taken for the list has to be what a decoder takes for it, and not something inside of the pod.
+        rest = orjson.loads(b"%b%d%b" % (body[: start - 1], _NAMES_CUT_OUT, body[end + 1 :]))
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(rest, dict) or rest.get("NodeNames") != _NAMES_CUT_OUT or not isinstance(rest.get("Pod"), dict):
+        return None
+    has_doubles = len({key.lower() for key in rest}) < len(rest)
+    return None if has_doubles else NodesCall(rest["Pod"], names, None)
+
+
+def _names(names: Sequence[str], verb: str) -> NodeNames:
+    try:
+        return NodeNames.of(names)
+    except ValueError as error:
+        raise CallError(f"this {verb} call names a node that cannot be: {error}") from error
 
 
 def _read_nodes(value: object, verb: str) -> list[JsonObject]:
@@ -146,31 +184,39 @@ def preempt_answer(kept: Mapping[str, Victims]) -> bytes:
     return orjson.dumps({"NodeNameToMetaVictims": nodes})
 
 
-def filter_answer(call: NodesCall, fitting: Sequence[int], refused: Mapping[str, str], error: str = "") -> bytes:
-    """Encode ExtenderFilterResult in the form that was asked for; ``fitting`` are positions in ``call.names``.
+def filter_answer(call: NodesCall, fitting: NDArray[np.int64], refused: Iterable[tuple[NDArray[np.int64], str]], error: str = "") -> bytes:
+    """Encode ExtenderFilterResult in the form that was asked for; ``fitting`` are positions in ``call.names``, ``refused`` the others by sentence.
 
     Refusals go to FailedAndUnresolvableNodes: a node that we see has passed the in-tree filters, so preemption finds no victim on it.
     """
-    answer: JsonObject = {
-        "Nodes": None,
-        "NodeNames": None,
-        "FailedNodes": {},
-        "FailedAndUnresolvableNodes": refused,
-        "Error": error,
-    }
-    if call.nodes is None:
-        answer["NodeNames"] = [call.names[position] for position in fitting]
-    else:
-        answer["Nodes"] = {"metadata": {}, "items": [call.nodes[position] for position in fitting]}
+    cells = call.names.cells
+    kept = b"null", b"[" + NodeNames.listed(cells[fitting]) + b"]"
+    if call.nodes is not None:
+        kept = _nodes_answer(call.nodes, fitting), b"null"
+    reasons = b",".join([_with_reason(cells[at], sentence) for at, sentence in refused])
+    head, tail = b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', b'},"Error":'
+    return b"".join((b'{"Nodes":', kept[0], b',"NodeNames":', kept[1], head, reasons, tail, orjson.dumps(error), b"}"))
+
+
+def _nodes_answer(nodes: Sequence[JsonObject], fitting: NDArray[np.int64]) -> bytes:
     try:
-        return orjson.dumps(answer)
+        return orjson.dumps({"metadata": {}, "items": [nodes[position] for position in fitting.tolist()]})
     except orjson.JSONEncodeError as problem:  # it writes less deep nesting than it reads
         raise CallError(f"Nodes of this filter call cannot be answered in kind: {problem}") from problem
 
 
-def prioritize_answer(names: Sequence[str], scores: Sequence[int]) -> bytes:
-    """Encode a HostPriorityList."""
-    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
+def _with_reason(cells: Cells, sentence: str) -> bytes:
+    """Write one member of an object for each name: blanks up to whole words, and the comma last."""
+    text = orjson.dumps(sentence)
+    text = text.ljust(len(text) // 8 * 8 + 7) + b","
+    words = np.broadcast_to(np.frombuffer(text, np.uint64), (len(cells), len(text) // 8))
+    return np.concatenate((ended(cells, b":"), words), axis=1).tobytes()[:-1]
+
+
+def prioritize_answer(names: NodeNames, scores: NDArray[np.integer[Any]]) -> bytes:
+    """Encode a HostPriorityList; ``scores`` 0..10, shape (names,)."""
+    host = np.broadcast_to(_HOST, (len(names), 1))
+    return b"[" + np.concatenate((host, ended(names.cells, b","), _SCORES.take(scores, axis=0)), axis=1).tobytes()[:-1] + b"]"
 
 
 def error_answer(error: str) -> bytes:

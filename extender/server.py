@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from topology.errors import InputError
 
@@ -31,7 +31,7 @@ class Tls:
     client_ca: Path | None = None
 
 
-def run(app: FastAPI, host: str, port: int, announce: Callable[[str], None], tls: Tls | None = None) -> None:
+def run(app: ASGIApp, host: str, port: int, announce: Callable[[str], None], tls: Tls | None = None) -> None:
     """Serve until a signal; raises InputError where the address cannot be taken."""
     listener = listen(host, port)
     server(app, announce, url_of(listener, tls), tls).run(sockets=[listener])
@@ -60,7 +60,7 @@ def url_of(listener: socket.socket, tls: Tls | None = None) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def server(app: FastAPI, announce: Callable[[str], None], url: str, tls: Tls | None = None) -> uvicorn.Server:
+def server(app: ASGIApp, announce: Callable[[str], None], url: str, tls: Tls | None = None) -> uvicorn.Server:
     """Return a server that announces its URL once it takes calls."""
 
     class _Announcing(uvicorn.Server):
@@ -88,7 +88,7 @@ def server(app: FastAPI, announce: Callable[[str], None], url: str, tls: Tls | N
     return _Announcing(config)
 
 
-def background_server(app: FastAPI) -> uvicorn.Server:
+def background_server(app: ASGIApp) -> uvicorn.Server:
     """Return a server that runs beside another one: it handles no signals, set ``should_exit`` to end it."""
 
     class _Quiet(uvicorn.Server):

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.cluster.name_table import NameTable
 from extender.reasons import Refusal
 from topology.capacity import MOST_GPUS, offered_mib
 from topology.inventory import Inventory
@@ -99,6 +100,7 @@ class Columns:
     generation: int = 0
     names: list[str] = field(default_factory=list)
     row_of: dict[str, int] = field(default_factory=dict)
+    name_table: NameTable = field(init=False)  # `row_of` for many names at once
     gpus: list[NodeGpus] = field(default_factory=list)
     closed_by: list[str] = field(default_factory=list)  # the detail behind `closed`, for explain
     classes: list[TopologyClass] = field(default_factory=list)
@@ -119,6 +121,10 @@ class Columns:
     _class_of_key: dict[str, int] = field(default_factory=dict)
     node_writes: int = 0  # how often a node was added, opened, closed or got other GPUs: all else is what pods do
     _lists_shared: bool = False  # a view holds `gpus` and `closed_by`: copy before the next write
+
+    def __post_init__(self) -> None:
+        """Look names up in the list that grows here."""
+        self.name_table = NameTable(self.names)
 
     def row(self, name: str) -> int:
         """Return the row of that node, a new one at its first mention."""

@@ -454,6 +454,7 @@ class Cluster:
             taken_at=now,
             names=columns.names,
             row_of=columns.row_of,
+            name_table=columns.name_table,
             gpus=gpus,
             closed_by=closed_by,
             classes=tuple(columns.classes),
