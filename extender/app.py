@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from extender import read_api
-from extender.calls import Answer, Calls, Gate, OpenGate, Route
+from extender.calls import Calls, Gate, OpenGate, Route
 from extender.cluster import Cluster, EntryState
 from extender.deepening import Deepening
 from extender.metrics import Metrics
@@ -55,18 +55,9 @@ def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings,
 
 def _routes(verbs: Verbs) -> dict[str, Route]:
     """Return who answers kube-scheduler, by path."""
-    answers = {"filter": _at_once(verbs.filter), "prioritize": _at_once(verbs.prioritize), "preempt": _at_once(verbs.preempt), "bind": verbs.bind}
-    routes = {f"/{verb}": Route(verb, answer) for verb, answer in answers.items()}
+    at_once = {"filter": verbs.filter, "prioritize": verbs.prioritize, "preempt": verbs.preempt}
+    routes = {f"/{verb}": Route(verb, at_once=answer) for verb, answer in at_once.items()} | {"/bind": Route("bind", later=verbs.bind)}
     return routes | {f"{_GPUSHARE_PREFIX}/{verb}": routes[f"/{verb}"] for verb in _GPUSHARE_VERBS}
-
-
-def _at_once(verb: Callable[[bytes], bytes]) -> Answer:
-    """Return a verb that waits for nobody in the form of one that does."""
-
-    async def _answer(body: bytes) -> bytes:
-        return verb(body)
-
-    return _answer
 
 
 def make_probe_app(verbs: Verbs, metrics: Metrics, gate: Gate) -> FastAPI:

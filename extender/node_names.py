@@ -36,6 +36,7 @@ class NodeNames:
     """Names in the order of a call."""
 
     cells: Cells
+    lengths: NDArray[np.int64] | None = None  # of what stands between two commas, (names,); None where every cell is known to be a name
 
     @staticmethod
     def of(names: Sequence[str]) -> "NodeNames":
@@ -58,23 +59,26 @@ class NodeNames:
         # What names, quotes and commas are made of has one bit in common; backslashes, upper case and control characters lack it. Above ASCII there is another.
         if int(np.bitwise_and.reduce(words)) & BLANKS != BLANKS or int(np.bitwise_or.reduce(words)) & _HIGH:
             return None
-        commas = _commas(words)
-        text = np.frombuffer(padded, np.uint8)
-        ends = np.append(commas, len(listed))
-        starts = np.zeros(len(ends), np.int64)
-        starts[1:] = commas
-        starts[1:] += 1
-        lengths = ends - starts
+        bounds = np.empty(len(listed) + 2, np.int64)  # before the first name, between two, and after the last: where commas stand or could
+        count = _commas(words, bounds[1:]) + 1
+        bounds[0], bounds[count] = -1, len(listed)
+        starts = bounds[:count] + 1
+        lengths = bounds[1 : count + 1] - starts
         longest = int(lengths.max())
-        # Quotes at both ends of every cell, and no others: with the commas between them there is nothing else in the list.
-        if longest >= WIDEST or int(lengths.min()) < 2 or np.count_nonzero(text[: len(listed)] == _QUOTE) != 2 * len(ends):
+        if longest >= WIDEST:
             return None
-        if (text[ends - 1] != _QUOTE).any():
-            return None
-        cells = _windows(padded, len(listed), _width(longest))[starts].view(np.uint64).reshape(len(starts), -1)
+        cells = _windows(padded, len(listed) + 1, _width(longest))[starts].view(np.uint64).reshape(count, -1)
         cells &= _masks(cells.shape[1]).take(lengths, axis=0)
         cells |= np.uint64(BLANKS)
-        return None if (cells.view(np.uint8)[:, 0] != _QUOTE).any() else NodeNames(cells)
+        return NodeNames(cells, lengths)
+
+    def are_names(self, at: NDArray[np.int64]) -> bool:
+        """Tell whether those cells are what `find` took them for: text in quotes. Whoever knows the cell of a name need not ask about cells that equal it."""
+        if self.lengths is None:
+            return True
+        text, lengths = self.cells[at].view(np.uint8), self.lengths[at]
+        inside = np.count_nonzero(text == _QUOTE, axis=1) == 2
+        return bool(((lengths >= 2) & inside & (text[:, 0] == _QUOTE) & (text[np.arange(len(at)), lengths - 1] == _QUOTE)).all())
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -82,35 +86,29 @@ class NodeNames:
 
     def texts(self, at: NDArray[np.int64] | slice = slice(None)) -> list[str]:
         """Return those of them as text."""
-        found: list[str] = orjson.loads(b"[" + self.listed(self.cells[at]) + b"]")
+        text = self.cells[at].copy()
+        text.view(np.uint8)[:, -1] = _COMMA
+        found: list[str] = orjson.loads(b"[%b]" % text.tobytes()[:-1])
         return found
 
-    @staticmethod
-    def listed(cells: Cells) -> bytes:
-        """Write cells as the inside of a JSON list."""
-        return ended(cells, b",").tobytes()[:-1]
 
-
-def ended(cells: Cells, end: bytes) -> Cells:
-    """Return a copy with that byte at the end of every cell, after the blanks."""
-    text = cells.copy()
-    text.view(np.uint8)[:, -1] = end[0]
-    return text
-
-
-def _commas(words: Cells) -> NDArray[np.int64]:
-    """Return where in those words, all of whose bytes are ASCII, commas stand."""
+def _commas(words: Cells, places: NDArray[np.int64]) -> int:
+    """Write where in those words, all of whose bytes are ASCII, commas stand, and return how many do."""
     is_comma = words ^ np.uint64(_COMMAS)
     is_comma += np.uint64(_LOW)  # sets the highest bit of every byte but 0
     is_comma &= np.uint64(_HIGH)
     at = np.flatnonzero(is_comma != _HIGH)
     found = is_comma[at] ^ np.uint64(_HIGH)
     if (found & (found - np.uint64(1))).any():
-        return np.flatnonzero(words.view(np.uint8) == _COMMA)  # names so short that two commas stand in one word
+        at = np.flatnonzero(words.view(np.uint8) == _COMMA)  # names so short that two commas stand in one word
+        places[: len(at)] = at
+        return len(at)
     found >>= np.uint64(7)
     found *= np.uint64(_PLACES)
     found >>= np.uint64(56)
-    return at * _WORD + found.astype(np.int64)
+    at *= _WORD
+    np.add(at, found.view(np.int64), out=places[: len(at)])
+    return len(at)
 
 
 def _width(longest: int) -> int:

@@ -9,20 +9,22 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from extender.node_names import Cells, NodeNames, ended
+from extender.node_names import NodeNames
+from extender.text_columns import Column, Text, written
 from topology.errors import CallError
 
 JsonObject = dict[str, Any]
 
 _NAMES: Final = b'"NodeNames":['
+_RESTS_KEPT: Final = 16  # pods that are asked about at a time
 _NAMES_CUT_OUT: Final = 7_301_987_401_553_811_029  # stands in a call for the list of names while the rest is decoded
-_HOST: Final = np.frombuffer(b'{"Host":', np.uint64)
 _SCORES: Final = np.array([f'"Score":{score}}}'.ljust(15).encode() + b"," for score in range(11)], "S16").view(np.uint64).reshape(11, 2)
 
 
@@ -60,9 +62,12 @@ def _read_object(body: bytes, what: str) -> JsonObject:
     return {key.lower(): item for key, item in value.items()}
 
 
-def read_nodes_call(body: bytes, verb: str) -> NodesCall:
-    """Read the body of filter or prioritize; raises CallError for anything that is not such a call."""
-    plain = _read_plain_call(body)
+def read_nodes_call(body: bytes, verb: str, *, decode: bool = False) -> NodesCall:
+    """Read the body of filter or prioritize; raises CallError for anything that is not such a call.
+
+    Unless told to ``decode`` it may find the names without decoding the list: whoever does not know one of them asks whether `are_names`.
+    """
+    plain = None if decode else _read_plain_call(body)
     if plain is not None:
         return plain
     fields = _read_object(body, verb)
@@ -86,17 +91,24 @@ def _read_plain_call(body: bytes) -> NodesCall | None:
     if start < len(_NAMES) or end < 0:
         return None
     names = NodeNames.find(body[start:end])
-    if names is None:
-        return None
+    pod = None if names is None else _read_rest(body[: start - 1], body[end + 1 :])
+    return None if names is None or pod is None else NodesCall(pod, names, None)
+
+
+@lru_cache(_RESTS_KEPT)
+def _read_rest(head: bytes, tail: bytes) -> JsonObject | None:
+    """Return the pod of a call whose list of names was taken out; None where what was taken for that list is not what a decoder takes for it, but something inside of the pod.
+
+    The same object for the same bytes: prioritize brings the pod of filter again. Nobody changes a pod.
+    """
     try:
-        # What was taken for the list has to be what a decoder takes for it, and not something inside of the pod.
-        rest = orjson.loads(b"%b%d%b" % (body[: start - 1], _NAMES_CUT_OUT, body[end + 1 :]))
+        fields = orjson.loads(b"%b%d%b" % (head, _NAMES_CUT_OUT, tail))
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(rest, dict) or rest.get("NodeNames") != _NAMES_CUT_OUT or not isinstance(rest.get("Pod"), dict):
+    if not isinstance(fields, dict) or fields.get("NodeNames") != _NAMES_CUT_OUT or not isinstance(fields.get("Pod"), dict):
         return None
-    has_doubles = len({key.lower() for key in rest}) < len(rest)
-    return None if has_doubles else NodesCall(rest["Pod"], names, None)
+    has_doubles = len({key.lower() for key in fields}) < len(fields)
+    return None if has_doubles else fields["Pod"]
 
 
 def _names(names: Sequence[str], verb: str) -> NodeNames:
@@ -190,12 +202,12 @@ def filter_answer(call: NodesCall, fitting: NDArray[np.int64], refused: Iterable
     Refusals go to FailedAndUnresolvableNodes: a node that we see has passed the in-tree filters, so preemption finds no victim on it.
     """
     cells = call.names.cells
-    kept = b"null", b"[" + NodeNames.listed(cells[fitting]) + b"]"
-    if call.nodes is not None:
-        kept = _nodes_answer(call.nodes, fitting), b"null"
-    reasons = b",".join([_with_reason(cells[at], sentence) for at, sentence in refused])
-    head, tail = b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', b'},"Error":'
-    return b"".join((b'{"Nodes":', kept[0], b',"NodeNames":', kept[1], head, reasons, tail, orjson.dumps(error), b"}"))
+    if call.nodes is None:
+        kept: list[Text] = [b'{"Nodes":null,"NodeNames":[', Column(cells, fitting, end=b","), b"]"]
+    else:
+        kept = [b'{"NodeNames":null,"Nodes":', _nodes_answer(call.nodes, fitting)]
+    reasons = [Column(cells, at, end=b":", after=orjson.dumps(sentence) + b",") for at, sentence in refused]
+    return written([*kept, b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', *reasons, b'},"Error":' + orjson.dumps(error) + b"}"])
 
 
 def _nodes_answer(nodes: Sequence[JsonObject], fitting: NDArray[np.int64]) -> bytes:
@@ -205,18 +217,9 @@ def _nodes_answer(nodes: Sequence[JsonObject], fitting: NDArray[np.int64]) -> by
         raise CallError(f"Nodes of this filter call cannot be answered in kind: {problem}") from problem
 
 
-def _with_reason(cells: Cells, sentence: str) -> bytes:
-    """Write one member of an object for each name: blanks up to whole words, and the comma last."""
-    text = orjson.dumps(sentence)
-    text = text.ljust(len(text) // 8 * 8 + 7) + b","
-    words = np.broadcast_to(np.frombuffer(text, np.uint64), (len(cells), len(text) // 8))
-    return np.concatenate((ended(cells, b":"), words), axis=1).tobytes()[:-1]
-
-
 def prioritize_answer(names: NodeNames, scores: NDArray[np.integer[Any]]) -> bytes:
     """Encode a HostPriorityList; ``scores`` 0..10, shape (names,)."""
-    host = np.broadcast_to(_HOST, (len(names), 1))
-    return b"[" + np.concatenate((host, ended(names.cells, b","), _SCORES.take(scores, axis=0)), axis=1).tobytes()[:-1] + b"]"
+    return written([b"[", Column(names.cells, None, end=b",", before=b'{"Host":', each=_SCORES.take(scores, axis=0, mode="clip")), b"]"])
 
 
 def error_answer(error: str) -> bytes:

@@ -17,6 +17,8 @@ from typing import Any, Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from extender.calls import Calls
+from extender.direct_http import DirectProtocol
 from topology.errors import InputError
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
@@ -84,7 +86,15 @@ def server(app: ASGIApp, announce: Callable[[str], None], url: str, tls: Tls | N
                     loop.remove_signal_handler(number)
 
     # kube-scheduler keeps its connections: close idle ones later than its 90 seconds, or its next call meets a reset.
-    config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning", timeout_keep_alive=120, **_tls_options(tls))
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=DirectProtocol if isinstance(app, Calls) else "httptools",
+        access_log=False,
+        log_level="warning",
+        timeout_keep_alive=120,
+        **_tls_options(tls),
+    )
     return _Announcing(config)
 
 

@@ -25,7 +25,6 @@ from extender.demand import Demand, read_demand
 from extender.demand_class import Target, checked
 from extender.explain import NO_NODES, AskedNodes, Bound, Decision, Decisions, bound_of, bound_text
 from extender.metrics import Metrics
-from extender.node_names import NodeNames
 from extender.notices import Notice, NoticeReason, Recorder, Silence
 from extender.placement import FITS, Outlook, Placement
 from extender.preemption import allowed
@@ -85,7 +84,7 @@ class Verbs:
 
     def filter(self, body: bytes) -> bytes:
         """Answer which of the nodes can take the pod, with a reason for each that cannot."""
-        call = protocol.read_nodes_call(body, "filter")
+        call, view, rows = self._call(body, "filter")
         who = _identity(call.pod)
         try:
             demand = self._read(call.pod)
@@ -94,7 +93,7 @@ class Verbs:
         if not demand.wants_gpus:
             self._remember(who, demand)
             return protocol.filter_answer(call, np.arange(len(call.names)), ())
-        view, rows, code = self._look(demand, call.names)
+        code = self._refusals(demand, view, rows)
         self._keep(who, demand, view, AskedNodes.of(call.names, rows, code))
         fitting = np.flatnonzero(code == FITS)
         self._remember(who, demand)
@@ -115,17 +114,24 @@ class Verbs:
         everywhere = np.arange(len(call.names))
         return protocol.filter_answer(call, everywhere[:0], [(everywhere, for_event(sentence))] if len(everywhere) else ())
 
-    def _look(self, demand: Demand, names: NodeNames) -> tuple[View, NDArray[np.int64], NDArray[np.int8]]:
-        """Look at the state once: the view, and the row and the Refusal of every node asked for."""
-        view = self.cluster.view()
-        rows = view.rows_of(names)
+    def _call(self, body: bytes, verb: str) -> tuple[NodesCall, View, NDArray[np.int64]]:
+        """Read a call, and find the rows of its nodes in the state of now."""
+        call, view = protocol.read_nodes_call(body, verb), self.cluster.view()
+        rows = view.rows_of(call.names)
+        if len(rows) and int(rows.min()) < 0 and not call.names.are_names(np.flatnonzero(rows < 0)):
+            call = protocol.read_nodes_call(body, verb, decode=True)
+            rows = view.rows_of(call.names)
+        return call, view, rows
+
+    def _refusals(self, demand: Demand, view: View, rows: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Return the Refusal of every node asked for."""
         code = self.placement.fits(demand.shape, view).code
         if not len(rows) or int(rows.min()) >= 0:
-            return view, rows, code.take(rows)
+            return code.take(rows, mode="clip")
         found = np.full(len(rows), Refusal.NO_TOPOLOGY, np.int8)
         known = rows >= 0
         found[known] = code[rows[known]]
-        return view, rows, found
+        return found
 
     def _keep(self, who: _Identity, demand: Demand, view: View, asked: AskedNodes, **told: Any) -> None:
         self.decisions.put(self._decision(who, demand, view, asked, **told))
@@ -175,17 +181,16 @@ class Verbs:
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer with a score for every node; exactly one gets 10 where any can take the pod."""
-        call = protocol.read_nodes_call(body, "prioritize")
+        call, view, rows = self._call(body, "prioritize")
         who = _identity(call.pod)
         try:
             demand = self._read(call.pod)
         except DemandError:
             return protocol.prioritize_answer(call.names, np.full(len(call.names), NO_SCORE))
         if not demand.wants_gpus:
-            view = self.cluster.view()
             cpu_milli = read_requests(call.pod).cpu_milli
-            return protocol.prioritize_answer(call.names, score_without_gpus(cpu_milli, view, view.rows_of(call.names), self.placement))
-        view, rows, code = self._look(demand, call.names)
+            return protocol.prioritize_answer(call.names, score_without_gpus(cpu_milli, view, rows, self.placement))
+        code = self._refusals(demand, view, rows)
         feasible = np.flatnonzero(code == FITS)
         scores = self._score(demand, view, rows[feasible], who)
         self._keep_scores(who, demand, view, AskedNodes.of(call.names, rows, code), scores)

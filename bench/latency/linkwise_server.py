@@ -11,7 +11,7 @@ from pathlib import Path
 
 from extender.app import embedded
 from extender.protocol import JsonObject
-from extender.serve_command import collect_rarely
+from extender.serve_command import collect_rarely, keep_freed_memory
 from extender.server import listen, server, url_of
 from extender.settings import read_settings
 from extender.snapshot_file import SnapshotCluster, read_snapshot
@@ -58,10 +58,11 @@ class Door:
 
 def main() -> None:
     """Serve until a signal, and print one line with the URL and the door."""
-    collect_rarely()
+    keep_freed_memory()
     app, source, problems = embedded(read_snapshot(Path(sys.argv[1])), read_settings())
     if problems:
         sys.exit(f"the snapshot cannot be read whole: {problems[0]}")
+    collect_rarely()
     listener, door = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     door.listen()
     opening: list[asyncio.Task[asyncio.Server]] = []

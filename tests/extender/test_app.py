@@ -14,8 +14,9 @@ from fastapi import FastAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.app import Closed, from_snapshot, make_app, make_probe_app
+from extender.app import from_snapshot, make_app, make_probe_app
 from extender.binding import Bindings
+from extender.calls import Closed
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot
 from tests.builders import PodBuilder, cluster, extender_on, pod
