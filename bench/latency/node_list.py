@@ -83,8 +83,10 @@ def _node(name: str, number: int, rng: random.Random) -> JsonObject:
 
 
 def _managed(manager: str, operation: str) -> JsonObject:
-    labels = {f"f:{key}": {} for key in ("kubernetes.io/arch", "kubernetes.io/hostname", "kubernetes.io/os", "node.kubernetes.io/instance-type")}
-    conditions = {f'k:{{"type":"{kind}"}}': {"f:lastHeartbeatTime": {}, "f:status": {}} for kind, *_ in _CONDITIONS}
+    labels: JsonObject = {
+        f"f:{key}": {} for key in ("kubernetes.io/arch", "kubernetes.io/hostname", "kubernetes.io/os", "node.kubernetes.io/instance-type")
+    }
+    conditions: JsonObject = {f'k:{{"type":"{kind}"}}': {"f:lastHeartbeatTime": {}, "f:status": {}} for kind, *_ in _CONDITIONS}
     fields = {"f:metadata": {"f:labels": {".": {}, **labels}}, "f:status": {"f:conditions": conditions}}
     return {"manager": manager, "operation": operation, "apiVersion": "v1", "time": _CREATED, "fieldsType": "FieldsV1", "fieldsV1": fields}
 
