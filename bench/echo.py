@@ -43,6 +43,7 @@ def main() -> None:
 
     listener = listen("127.0.0.1", 0)
     app = echo(typed_decoder().names if "--names" in sys.argv[1:] else None)
+    listener.listen()  # whoever reads the URL may call at once
     print(url_of(listener), flush=True)
     config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning", lifespan="off", timeout_keep_alive=120)
     uvicorn.Server(config).run(sockets=[listener])

@@ -9,7 +9,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -99,22 +99,20 @@ def measure(nodes: int, calls: int, seed: int) -> Measured:
 
 def over_http(urls: Mapping[str, str], pods: Sequence[load.Pod], sequence: Calls) -> tuple[dict[str, Latency], int]:
     """Send every call to every server in turns; returns the figures and the bytes of a call."""
-    connections = {name: Connection(url) for name, url in urls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in urls}
     body = b""
     gc.disable()
-    for turn, pod in enumerate(pods):
-        body, asked = sequence.body(pod)
-        order = list(urls)[turn % len(urls) :] + list(urls)[: turn % len(urls)]
-        for name in order:
-            answer = connections[name].post("", body)
-            seconds[name].append(answer.seconds)
-            if turn % _CHECK_EVERY == 0:
-                _check(name, answer, body, asked)
-        gc.collect()
-    gc.enable()
-    for connection in connections.values():
-        connection.close()
+    with ExitStack() as stack:
+        stack.callback(gc.enable)
+        connections = {name: stack.enter_context(closing(Connection(url))) for name, url in urls.items()}
+        for turn, pod in enumerate(pods):
+            body, asked = sequence.body(pod)
+            for name in (*list(urls)[turn % len(urls) :], *list(urls)[: turn % len(urls)]):
+                answer = connections[name].post("", body)
+                seconds[name].append(answer.seconds)
+                if turn % _CHECK_EVERY == 0:
+                    _check(name, answer, body, asked)
+            gc.collect()
     return {name: latency(times[1:], times[0]) for name, times in seconds.items()}, len(body)
 
 
