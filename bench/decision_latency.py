@@ -6,8 +6,9 @@ ratios. `--url` measures any other extender with the same load, on its own clust
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -35,6 +36,22 @@ CASES: Final = (
 _CONNECTIONS: Final = 4
 
 
+class Stream(StrEnum):
+    """Which pods come."""
+
+    TWO_GPUS = report.TWO_GPUS
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measurement: a cluster of so many nodes, calls that name so many of them, and the pods that come."""
+
+    nodes: int
+    names: int
+    stream: Stream
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How long to measure: calls of each verb, calls before them that do not count, seconds of the crowd, seed."""
@@ -60,6 +77,7 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command are its parameter
     seconds: Annotated[float, typer.Option(min=0, help="How long calls over four connections are measured, each server; 0 leaves them out.")] = 5,
     seed: int = 0,
     largest: Annotated[int, typer.Option(help="Leave out larger clusters.")] = 5000,
+    stream: Annotated[Stream | None, typer.Option(help="Only this stream of pods; both, if not given.")] = None,
     url: Annotated[str, typer.Option(help="Measure this extender instead: http://HOST:PORT/PREFIX.")] = "",
     names: Annotated[Path | None, typer.Option(help="With --url: file of node names, one a line.", exists=True, dir_okay=False)] = None,
     pod: Annotated[Path | None, typer.Option(help="With --url: the pod, as YAML or JSON.", exists=True, dir_okay=False)] = None,
@@ -71,10 +89,13 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command are its parameter
     """Measure and write bench/results/decision_latency.md, .json and .svg, or files of another name."""
     effort = Effort(calls, warm_up, seconds, seed)
     try:
-        if url:
-            found = [measure_foreign(foreign(url, names, pod, filter_verb, prioritize_verb), effort)]
-        else:
-            found = [measure(*case, stream, effort) for case in CASES if case[0] <= largest for stream in load.STREAMS]
+        other = foreign(url, names, pod, filter_verb, prioritize_verb) if url else None
+        with _others() as others:
+            if other is not None:
+                found = [measure_foreign(others, other, effort)]
+            else:
+                chosen = [stream] if stream else list(Stream)
+                found = [measure(others, Case(*case, one), effort) for case in CASES if case[0] <= largest for one in chosen]
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
     machine.write_json(name, {"effort": asdict(effort), "measurements": [one.to_json() for one in found]}, results)
@@ -92,26 +113,21 @@ _CHANGES: Final = (
 )
 
 
-def measure(nodes: int, names: int, stream: str, effort: Effort) -> Measured:
-    """Measure Linkwise on a cluster of so many nodes with calls that name so many of them."""
-    pods = load.pods(load.STREAMS[stream], effort.calls + effort.warm_up, effort.seed)
-    most = None if names == nodes else names
-    with (
-        scene(snapshot.Plan(nodes, 0.5, effort.seed), pods) as cluster,
-        _others() as others,
-        servers.linkwise(cluster.file) as (url, door_address, _),
-    ):
-        door = Door(door_address)
-        churn = Churn(door, cluster.held, effort.seed)
+def measure(others: Sequence[Server], case: Case, effort: Effort) -> Measured:
+    """Measure Linkwise on a cluster of its own, beside the others."""
+    pods = load.pods(load.STREAMS[case.stream], effort.calls + effort.warm_up, effort.seed)
+    most = None if case.names == case.nodes else case.names
+    with scene(snapshot.Plan(case.nodes, 0.5, effort.seed), pods) as cluster, servers.linkwise(cluster.file) as (url, door_address, _):
         judge = Server(LINKWISE, url)
-        all_names = load.Names(cluster.names, effort.seed)
-        walked = Walks([*others, judge], judge, all_names, churn).run(pods, effort.warm_up, most)
-        crowds = {}
-        if effort.seconds:
-            crowd = Crowd(pods, all_names, most)
-            crowds = {one.name: crowd.run(one, _CONNECTIONS, effort.seconds, churn if one is judge else None) for one in (*others, judge)}
-        door.close()
-    return Measured(nodes, names, stream, LINKWISE, walked, crowds)
+        names = load.Names(cluster.names, effort.seed)
+        with closing(Door(door_address)) as door:
+            churn = Churn(door, cluster.held, effort.seed)
+            walked = Walks([*others, judge], judge, names, churn).run(pods, effort.warm_up, most)
+            crowds = {}
+            if effort.seconds:
+                crowd = Crowd(pods, names, most)
+                crowds = {one.name: crowd.run(one, _CONNECTIONS, effort.seconds, churn if one is judge else None) for one in (*others, judge)}
+    return Measured(case.nodes, case.names, case.stream, LINKWISE, walked, crowds)
 
 
 @contextmanager
@@ -121,16 +137,15 @@ def _others() -> Iterator[list[Server]]:
         yield [Server(ECHO, echo, {FILTER: "/", PRIORITIZE: "/"}), *([Server(GO, go)] if go else [])]
 
 
-def measure_foreign(other: Foreign, effort: Effort) -> Measured:
-    """Measure another extender; nothing is bound, so its cluster stays as it is."""
+def measure_foreign(others: Sequence[Server], other: Foreign, effort: Effort) -> Measured:
+    """Measure another extender beside the others; nothing is bound, so its cluster stays as it is."""
     names = load.Names(other.names, effort.seed)
     pods = [other.pod] * (effort.calls + effort.warm_up)
-    with _others() as others:
-        walked = Walks([*others, other.server], other.server, names, None).run(pods, effort.warm_up)
-        crowds = {}
-        if effort.seconds:
-            crowd = Crowd(pods, names)
-            crowds = {one.name: crowd.run(one, _CONNECTIONS, effort.seconds) for one in (*others, other.server)}
+    walked = Walks([*others, other.server], other.server, names, None).run(pods, effort.warm_up)
+    crowds = {}
+    if effort.seconds:
+        crowd = Crowd(pods, names)
+        crowds = {one.name: crowd.run(one, _CONNECTIONS, effort.seconds) for one in (*others, other.server)}
     return Measured(len(other.names), len(other.names), other.server.url, other.server.name, walked, crowds)
 
 

@@ -23,6 +23,17 @@ def fitting(answered: Answered, asked: Sequence[str]) -> list[str]:
     return left
 
 
+def fitting_objects(answered: Answered, asked: Sequence[str]) -> list[str]:
+    """Return the same of an answer in the `Nodes` form."""
+    answer = _read(answered, "filter", dict)
+    if answer.get("Error") or answer.get("NodeNames") is not None:
+        raise InternalError(f"filter: {answer.get('Error') or 'names were answered where objects were asked about'}")
+    (items,) = (items for key, items in answer["Nodes"].items() if key.lower() == "items")  # Go reads keys whatever their case
+    left = [item["metadata"]["name"] for item in items or []]
+    _once_each("filter", [*left, *(answer.get("FailedNodes") or ()), *(answer.get("FailedAndUnresolvableNodes") or ())], asked)
+    return left
+
+
 def scores(answered: Answered, asked: Sequence[str]) -> dict[str, int]:
     """Return the score of each name, once it is sure that each has one of 0 to 10."""
     answer = _read(answered, "prioritize", list)

@@ -48,9 +48,9 @@ def url_in(line: str) -> str:
 
 
 @contextmanager
-def echo() -> Iterator[str]:
-    """Run the bare ASGI echo: its URL."""
-    with process("bench.echo") as url:
+def echo(*options: str) -> Iterator[str]:
+    """Run the bare ASGI echo, or with `--names` the one that reads names: its URL."""
+    with process("bench.echo", *options) as url:
         yield url
 
 

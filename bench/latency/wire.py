@@ -52,14 +52,17 @@ class Connection:
     def post(self, path: str, body: bytes) -> Answered:
         """Send a call and return its answer; raises InputError where nobody listens, InternalError where no answer comes."""
         head = (
-            f"POST {self._prefix}{path} HTTP/1.1\r\nHost: {self._host}\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: {len(body)}\r\n"
+            f"POST {self._prefix + path or '/'} HTTP/1.1\r\nHost: {self._host}\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: {len(body)}\r\n"
             "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
         )
         call = head.encode() + body
         connected = self._connected()
         started = time.perf_counter()
-        connected.sendall(call)
-        head_end, end = self._receive(connected)
+        try:
+            connected.sendall(call)
+            head_end, end = self._receive(connected)
+        except OSError as error:
+            raise InternalError(f"{self._host} did not answer: {error.strerror or error}") from error
         seconds = time.perf_counter() - started
         return self._answered(seconds, head_end, end)
 

@@ -1,0 +1,36 @@
+"""How much memory a process holds, as the kernel counts it.
+
+Used by `bench.scale`. VmRSS is what is resident now, VmHWM the most that ever was; both in MiB.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from topology.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Resident memory of a process in MiB: now, and at its most."""
+
+    now_mib: float
+    peak_mib: float
+
+
+def resident(pid: int | str) -> Resident:
+    """Return what a process holds; raises InputError where there is no /proc."""
+    try:
+        return parse(Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"memory of process {pid} is read from /proc, as Linux has it: {error.strerror}") from error
+
+
+def parse(status: str) -> Resident:
+    r"""Return what /proc/PID/status says.
+
+    >>> parse("Name: x\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n")
+    Resident(now_mib=1.0, peak_mib=2.0)
+    """
+    values = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    now, peak = (int(values[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+    return Resident(now, peak)
