@@ -1,10 +1,11 @@
-"""The node names of a call as one array, a cell of one width each: five thousand of them are found, compared and written by numpy, not one by one.
+"""The node names of a call as one array, a cell of one width each: five thousand of them are found and compared by numpy, not one by one.
 
-`protocol` reads them from the bytes of a call and writes them into answers, `cluster.name_table` finds their rows. A cell is the name as JSON writes it, quotes
-included, and blanks up to the common width, of which there is always one: JSON allows them, so an answer is made of cells without moving a byte. Nobody needs the names as text but explain (`texts`).
+`protocol` reads them from the bytes of a call, `cluster.name_table` finds their rows. A cell is the name as JSON writes it, quotes included, and zeros up to the common width, of
+which there is always one.
 
-`find` reads only what is plain: ASCII names in a compact list, as Go's encoding/json writes every name that Kubernetes allows. It answers None for everything else, right or wrong, and the
-caller decodes it properly; so it has to be sure of what it reads, and whoever changes it keeps the property test that compares the two.
+`find` looks for commas and nothing else. What stands between two of them is a name for whoever knows its cell already, as `name_table` does; of any other cell `are_names`
+tells whether it is one, and where not, the call has to be decoded as any JSON. So nothing is looked at twice, and nothing is taken for a name that a decoder would not
+take for the same one; whoever changes this keeps the property test that compares the two.
 """
 
 from collections.abc import Sequence
@@ -20,15 +21,13 @@ Cells = NDArray[np.uint64]  # (names, width / 8)
 
 WIDEST: Final = 512  # bytes of a cell; a name in Kubernetes has 253 characters at most
 _WORD: Final = 8
-_QUOTE: Final = ord('"')
 _COMMA: Final = ord(",")
-_BLANK: Final = ord(" ")
 _COMMAS: Final = int.from_bytes(b"," * _WORD, "little")
-BLANKS: Final = int.from_bytes(b" " * _WORD, "little")  # a word of them
 _HIGH: Final = int.from_bytes(b"\x80" * _WORD, "little")
 _LOW: Final = int.from_bytes(b"\x7f" * _WORD, "little")
 _PLACES: Final = int.from_bytes(bytes(range(7, -1, -1)), "little")  # times 256 ** k, its highest byte is k
-_PADDING: Final = b" " * (WIDEST + _WORD)
+_PADDING: Final = bytes(WIDEST + _WORD)
+_FEW: Final = 256  # names that are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,60 +35,62 @@ class NodeNames:
     """Names in the order of a call."""
 
     cells: Cells
-    lengths: NDArray[np.int64] | None = None  # of what stands between two commas, (names,); None where every cell is known to be a name
+    lengths: NDArray[np.int64]  # of each in bytes, quotes included
+    are_sure: bool = True  # where not, each is only what stands between two commas
 
     @staticmethod
     def of(names: Sequence[str]) -> "NodeNames":
         """Take names as text; raises ValueError for one that does not fit into `WIDEST` bytes."""
         encoded = [orjson.dumps(name) for name in names]
-        longest = max(map(len, encoded), default=0)
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        longest = int(lengths.max(initial=0))
         if longest >= WIDEST:
             raise ValueError(f"a name takes {longest} bytes as JSON; accepted: less than {WIDEST}")
         width = _width(longest)
-        text = np.array(encoded, f"S{width}").view(np.uint8).reshape(len(names), width)
-        return NodeNames(np.maximum(text, _BLANK).view(np.uint64))  # text, as JSON writes it, has nothing below a blank
+        return NodeNames(np.array(encoded, f"S{width}").view(np.uint64).reshape(len(names), width // _WORD), lengths)
 
     @staticmethod
-    def find(listed: bytes) -> "NodeNames | None":
-        """Read the inside of a JSON list of names, `"a","b"`; None where it is not as plain as that."""
-        if listed[:1] != b'"' or listed[-1:] != b'"':
+    def find(listed: memoryview) -> "NodeNames | None":
+        """Cut the inside of a JSON list, `"a","b"`, at its commas; None where names of that kind cannot stand in it."""
+        size = len(listed)
+        padded = b"".join((listed, _PADDING[size % _WORD :]))
+        words = np.frombuffer(padded, np.uint64, size // _WORD + 1)
+        if not size or int(np.bitwise_or.reduce(words)) & _HIGH:
             return None
-        padded = listed + _PADDING[len(listed) % _WORD :]
-        words = np.frombuffer(padded, np.uint64, len(listed) // _WORD + 1)
-        # What names, quotes and commas are made of has one bit in common; backslashes, upper case and control characters lack it. Above ASCII there is another.
-        if int(np.bitwise_and.reduce(words)) & BLANKS != BLANKS or int(np.bitwise_or.reduce(words)) & _HIGH:
-            return None
-        bounds = np.empty(len(listed) + 2, np.int64)  # before the first name, between two, and after the last: where commas stand or could
+        bounds = np.empty(size + 2, np.int64)  # before the first name, between two, and after the last: where commas stand or could
         count = _commas(words, bounds[1:]) + 1
-        bounds[0], bounds[count] = -1, len(listed)
+        bounds[0], bounds[count] = -1, size
         starts = bounds[:count] + 1
         lengths = bounds[1 : count + 1] - starts
         longest = int(lengths.max())
         if longest >= WIDEST:
             return None
-        cells = _windows(padded, len(listed) + 1, _width(longest))[starts].view(np.uint64).reshape(count, -1)
-        cells &= _masks(cells.shape[1]).take(lengths, axis=0)
-        cells |= np.uint64(BLANKS)
-        return NodeNames(cells, lengths)
+        cells = _windows(padded, size + 1, _width(longest))[starts].view(np.uint64).reshape(count, -1)
+        cells &= _masks(cells.shape[1]).take(lengths, axis=0, mode="clip")
+        return NodeNames(cells, lengths, are_sure=False)
 
     def are_names(self, at: NDArray[np.int64]) -> bool:
-        """Tell whether those cells are what `find` took them for: text in quotes. Whoever knows the cell of a name need not ask about cells that equal it."""
-        if self.lengths is None:
-            return True
-        text, lengths = self.cells[at].view(np.uint8), self.lengths[at]
-        inside = np.count_nonzero(text == _QUOTE, axis=1) == 2
-        return bool(((lengths >= 2) & inside & (text[:, 0] == _QUOTE) & (text[np.arange(len(at)), lengths - 1] == _QUOTE)).all())
+        """Tell whether the cells at those positions are names, each written as JSON writes it; False as well where there are too many to look at one by one."""
+        return self.are_sure or (len(at) <= _FEW and all(_is_name(text) for text in self._encoded(at)))
+
+    def texts(self, at: NDArray[np.int64]) -> list[str]:
+        """Return the names at those positions as text."""
+        return [orjson.loads(text) for text in self._encoded(at)]
+
+    def _encoded(self, at: NDArray[np.int64]) -> list[bytes]:
+        return [self.cells[position].tobytes()[: self.lengths[position]] for position in at.tolist()]
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self.cells)
 
-    def texts(self, at: NDArray[np.int64] | slice = slice(None)) -> list[str]:
-        """Return those of them as text."""
-        text = self.cells[at].copy()
-        text.view(np.uint8)[:, -1] = _COMMA
-        found: list[str] = orjson.loads(b"[%b]" % text.tobytes()[:-1])
-        return found
+
+def _is_name(text: bytes) -> bool:
+    try:
+        name = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(name, str) and orjson.dumps(name) == text
 
 
 def _commas(words: Cells, places: NDArray[np.int64]) -> int:

@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.node_names import NodeNames
-from extender.text_columns import Column, Text, written
+from extender.text_columns import Column, NameText, Text, written
 from topology.errors import CallError
 
 JsonObject = dict[str, Any]
@@ -90,7 +90,7 @@ def _read_plain_call(body: bytes) -> NodesCall | None:
     end = body.find(b"]", start)
     if start < len(_NAMES) or end < 0:
         return None
-    names = NodeNames.find(body[start:end])
+    names = NodeNames.find(memoryview(body)[start:end])
     pod = None if names is None else _read_rest(body[: start - 1], body[end + 1 :])
     return None if names is None or pod is None else NodesCall(pod, names, None)
 
@@ -196,17 +196,18 @@ def preempt_answer(kept: Mapping[str, Victims]) -> bytes:
     return orjson.dumps({"NodeNameToMetaVictims": nodes})
 
 
-def filter_answer(call: NodesCall, fitting: NDArray[np.int64], refused: Iterable[tuple[NDArray[np.int64], str]], error: str = "") -> bytes:
-    """Encode ExtenderFilterResult in the form that was asked for; ``fitting`` are positions in ``call.names``, ``refused`` the others by sentence.
+def filter_answer(
+    call: NodesCall, names: NameText, fitting: NDArray[np.int64], refused: Iterable[tuple[NDArray[np.int64], str]], error: str = ""
+) -> bytes:
+    """Encode ExtenderFilterResult in the form that was asked for; ``fitting`` are positions in the call, ``refused`` the others by sentence, ``names`` all of them.
 
     Refusals go to FailedAndUnresolvableNodes: a node that we see has passed the in-tree filters, so preemption finds no victim on it.
     """
-    cells = call.names.cells
     if call.nodes is None:
-        kept: list[Text] = [b'{"Nodes":null,"NodeNames":[', Column(cells, fitting, end=b","), b"]"]
+        kept: list[Text] = [b'{"Nodes":null,"NodeNames":[', Column(names[fitting], end=b","), b"]"]
     else:
         kept = [b'{"NodeNames":null,"Nodes":', _nodes_answer(call.nodes, fitting)]
-    reasons = [Column(cells, at, end=b":", after=orjson.dumps(sentence) + b",") for at, sentence in refused]
+    reasons = [Column(names[at], end=b":", after=orjson.dumps(sentence) + b",") for at, sentence in refused]
     return written([*kept, b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', *reasons, b'},"Error":' + orjson.dumps(error) + b"}"])
 
 
@@ -217,9 +218,9 @@ def _nodes_answer(nodes: Sequence[JsonObject], fitting: NDArray[np.int64]) -> by
         raise CallError(f"Nodes of this filter call cannot be answered in kind: {problem}") from problem
 
 
-def prioritize_answer(names: NodeNames, scores: NDArray[np.integer[Any]]) -> bytes:
+def prioritize_answer(names: NameText, scores: NDArray[np.integer[Any]]) -> bytes:
     """Encode a HostPriorityList; ``scores`` 0..10, shape (names,)."""
-    return written([b"[", Column(names.cells, None, end=b",", before=b'{"Host":', each=_SCORES.take(scores, axis=0, mode="clip")), b"]"])
+    return written([b"[", Column(names, end=b",", before=b'{"Host":', each=_SCORES.take(scores, axis=0, mode="clip")), b"]"])
 
 
 def error_answer(error: str) -> bytes:

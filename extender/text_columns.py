@@ -16,14 +16,25 @@ _BLANK: Final = ord(" ")
 
 
 @dataclass(frozen=True, slots=True)
+class NameText:
+    """Names as JSON: those ``at`` so many places, (n,), of ``cells``, (any, words), whose last byte is a blank."""
+
+    cells: NDArray[np.uint64]
+    at: NDArray[np.int64]
+
+    def __getitem__(self, positions: NDArray[np.int64]) -> "NameText":
+        """Return those of them."""
+        return NameText(self.cells, self.at.take(positions, mode="clip"))
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
-    """One row of text for each of the cells ``at`` (all, where None): ``before``, the cell with ``end`` as its last byte, and ``after`` or what ``each`` row has of its own, (n, words).
+    """One row of text for each name: ``before``, the name with ``end`` as the last byte of its cell, and ``after`` or what ``each`` row has of its own, (n, words).
 
     ``before`` takes whole words. The row ends with a comma, which the last one loses.
     """
 
-    cells: NDArray[np.uint64]  # (names, words), a blank last
-    at: NDArray[np.int64] | None
+    names: NameText
     end: bytes
     before: bytes = b""
     after: bytes = b""
@@ -32,24 +43,25 @@ class Column:
     @property
     def rows(self) -> int:
         """How many rows it has."""
-        return len(self.cells) if self.at is None else len(self.at)
+        return len(self.names.at)
 
     @property
     def words(self) -> int:
         """How many words a row takes."""
         own = 0 if self.each is None else int(self.each.shape[1])
-        return len(self.before) // _WORD + int(self.cells.shape[1]) + _words(self.after) + own
+        return len(self.before) // _WORD + int(self.names.cells.shape[1]) + _words(self.after) + own
 
     def write(self, into: NDArray[np.uint64]) -> None:
         """Write the rows, ``into`` is (rows, words)."""
         first = len(self.before) // _WORD
-        last = first + self.cells.shape[1]
+        last = first + self.names.cells.shape[1]
+        if last == into.shape[1]:
+            self.names.cells.take(self.names.at, axis=0, out=into, mode="clip")
+        else:
+            into[:, first:last] = self.names.cells.take(self.names.at, axis=0, mode="clip")
         if first:
             into[:, :first] = np.frombuffer(self.before, np.uint64)
-        cells = self.cells if self.at is None else self.cells.take(self.at, axis=0, mode="clip")
-        into[:, first:last] = cells
-        text = into.view(np.uint8)
-        text[:, last * _WORD - 1] = self.end[0]
+        into.view(np.uint8)[:, last * _WORD - 1] = self.end[0]
         if self.each is not None:
             into[:, last:] = self.each
         elif self.after:
@@ -77,6 +89,11 @@ def written(parts: Sequence[Text]) -> bytes:
             comma = (at + size) * _WORD - 1
         at += size
     return text.tobytes()
+
+
+def blank_padded(cells: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return cells with blanks for the zeros at their ends: text, as JSON writes it, has nothing below a blank."""
+    return np.maximum(cells.view(np.uint8), np.uint8(_BLANK)).view(np.uint64)
 
 
 def _words(text: bytes) -> int:

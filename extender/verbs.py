@@ -12,7 +12,7 @@ only a body that is no call at all raises (CallError, which `app` turns into 400
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from cachetools import LRUCache
@@ -29,16 +29,18 @@ from extender.notices import Notice, NoticeReason, Recorder, Silence
 from extender.placement import FITS, Outlook, Placement
 from extender.preemption import allowed
 from extender.protocol import Binder, BindVerdict, NodesCall
-from extender.reasons import Refusal, for_event
+from extender.reasons import CLOSURE_SENTENCES, Refusal, for_event
 from extender.requests import read_requests
 from extender.scoring import Scores, score, score_without_gpus
 from extender.settings import Settings
+from extender.text_columns import NameText
 from extender.waiting import WaitingPods
 from extender.workload import Weights, Workload
 from topology.api import annotations
 from topology.errors import DemandError
 
 NO_SCORE = 0
+_STRANGER: Final = for_event(CLOSURE_SENTENCES[Refusal.NO_TOPOLOGY])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,10 @@ class Verbs:
         try:
             demand = self._read(call.pod)
         except DemandError as error:
-            return self._refuse_everywhere(call, who, str(error))
+            return self._refuse_everywhere(call, view.name_table.text_of(call.names, rows), who, str(error))
         if not demand.wants_gpus:
             self._remember(who, demand)
-            return protocol.filter_answer(call, np.arange(len(call.names)), ())
+            return protocol.filter_answer(call, view.name_table.text_of(call.names, rows), np.arange(len(rows)), ())
         code = self._refusals(demand, view, rows)
         self._keep(who, demand, view, AskedNodes.of(call.names, rows, code))
         fitting = np.flatnonzero(code == FITS)
@@ -105,14 +107,14 @@ class Verbs:
         if len(fitting) == 1:
             # kube-scheduler asks for no scores when one node is left: it goes there.
             self._score(demand, view, rows[fitting], who)
-        return protocol.filter_answer(call, fitting, self._reasons(demand, view, rows, code))
+        return protocol.filter_answer(call, view.name_table.text_of(call.names, rows), fitting, self._reasons(demand, view, rows, code))
 
-    def _refuse_everywhere(self, call: NodesCall, who: _Identity, sentence: str) -> bytes:
+    def _refuse_everywhere(self, call: NodesCall, names: NameText, who: _Identity, sentence: str) -> bytes:
         self._demands.pop(who.uid, None)  # what it asked before is no longer what it asks
         self.decisions.put(Decision(who.pod, who.uid, self._clocks.now(), None, sentence))
         self._metrics.refused_nodes.labels("DEMAND").inc(len(call.names))
         everywhere = np.arange(len(call.names))
-        return protocol.filter_answer(call, everywhere[:0], [(everywhere, for_event(sentence))] if len(everywhere) else ())
+        return protocol.filter_answer(call, names, everywhere[:0], [(everywhere, for_event(sentence))] if len(everywhere) else ())
 
     def _call(self, body: bytes, verb: str) -> tuple[NodesCall, View, NDArray[np.int64]]:
         """Read a call, and find the rows of its nodes in the state of now."""
@@ -154,15 +156,19 @@ class Verbs:
 
     def _reasons(self, demand: Demand, view: View, rows: NDArray[np.int64], code: NDArray[np.int8]) -> list[tuple[NDArray[np.int64], str]]:
         """Return the refused positions by sentence."""
-        counts = np.bincount(code, minlength=1)
-        counts[FITS] = 0
-        by_sentence: dict[str, list[NDArray[np.int64]]] = {}
-        for number in np.flatnonzero(counts).tolist():
-            at = np.flatnonzero(code == number)
-            self._metrics.refused_nodes.labels(Refusal(number).name).inc(len(at))
-            for same, sentence in self.placement.sentences(demand, view, rows[at], Refusal(number)):
-                by_sentence.setdefault(sentence, []).append(at[same])
-        return [(np.concatenate(parts), sentence) for sentence, parts in by_sentence.items()]
+        counts = np.bincount(code).tolist()
+        for number, nodes in enumerate(counts):
+            if nodes and number:
+                self._metrics.refused_nodes.labels(Refusal(number).name).inc(nodes)
+        if sum(counts[1:]) == 0:
+            return []
+        told = self.placement.told(demand, view)
+        if not view.rows or int(rows.min()) < 0:
+            numbers = np.where(rows < 0, len(told.sentences), told.numbers[rows] if view.rows else 0)
+        else:
+            numbers = told.numbers.take(rows, mode="clip")
+        sentences = [*told.sentences, _STRANGER]
+        return [(np.flatnonzero(numbers == number), sentences[number]) for number in np.flatnonzero(np.bincount(numbers)).tolist() if number]
 
     def _remember(self, who: _Identity, demand: Demand) -> None:
         if who.uid:
@@ -182,14 +188,15 @@ class Verbs:
     def prioritize(self, body: bytes) -> bytes:
         """Answer with a score for every node; exactly one gets 10 where any can take the pod."""
         call, view, rows = self._call(body, "prioritize")
+        names = view.name_table.text_of(call.names, rows)
         who = _identity(call.pod)
         try:
             demand = self._read(call.pod)
         except DemandError:
-            return protocol.prioritize_answer(call.names, np.full(len(call.names), NO_SCORE))
+            return protocol.prioritize_answer(names, np.full(len(rows), NO_SCORE))
         if not demand.wants_gpus:
             cpu_milli = read_requests(call.pod).cpu_milli
-            return protocol.prioritize_answer(call.names, score_without_gpus(cpu_milli, view, rows, self.placement))
+            return protocol.prioritize_answer(names, score_without_gpus(cpu_milli, view, rows, self.placement))
         code = self._refusals(demand, view, rows)
         feasible = np.flatnonzero(code == FITS)
         scores = self._score(demand, view, rows[feasible], who)
@@ -197,7 +204,7 @@ class Verbs:
         self._remember(who, demand)
         answer = np.full(len(call.names), NO_SCORE, np.int64)
         answer[feasible] = scores.score
-        return protocol.prioritize_answer(call.names, answer)
+        return protocol.prioritize_answer(names, answer)
 
     def _score(self, demand: Demand, view: View, rows: NDArray[np.int64], who: _Identity) -> Scores:
         """Score feasible rows and hold the winner's set until its bind."""
