@@ -18,7 +18,6 @@ import structlog
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
 from extender import read_api
 from extender.calls import Calls, Gate, OpenGate, Route
@@ -42,7 +41,7 @@ _GPUSHARE_PREFIX: Final = "/gpushare-scheduler"  # where configurations point th
 _GPUSHARE_VERBS: Final = ("filter", "bind")
 
 
-def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings, gate: Gate | None = None) -> ASGIApp:
+def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings, gate: Gate | None = None) -> Calls:
     """Return the app over an extender; without a gate every call is answered."""
     gate = gate or OpenGate()
     app = FastAPI(title="Linkwise", version=version("linkwise"), lifespan=_lifespan(verbs, gate), docs_url=None, redoc_url=None, openapi_url=None)
@@ -220,13 +219,13 @@ def _measure_fragmentation(verbs: Verbs, metrics: Metrics) -> None:
         metrics.fragmentation.labels(measured.key, measured.models).set(measured.ratio)
 
 
-def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[ASGIApp, list[str]]:
+def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[Calls, list[str]]:
     """Return an app over a snapshot, and sentences about what in it could not be read."""
     app, _, problems = embedded(snapshot, settings, bindings_file)
     return app, problems
 
 
-def embedded(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[ASGIApp, SnapshotCluster, list[str]]:
+def embedded(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[Calls, SnapshotCluster, list[str]]:
     """Return what `from_snapshot` does and the stored objects behind it, for a caller that plays the rest of the cluster: touch them on the app's loop only."""
     cluster = Cluster(settings.whole_gpu_resource, time.monotonic, reserve_mib=settings.gpu_reserve_mib)
     source = SnapshotCluster(snapshot, cluster, bindings_file)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
 
 from extender import log_keys
 from extender.metrics import Metrics
@@ -78,10 +79,10 @@ class Reply:
 class Calls:
     """An ASGI app: the verbs by path, and another app for every other path."""
 
-    def __init__(self, routes: Mapping[str, Route], others: ASGIApp, metrics: Metrics, gate: Gate, most_body_bytes: int) -> None:
+    def __init__(self, routes: Mapping[str, Route], others: Starlette, metrics: Metrics, gate: Gate, most_body_bytes: int) -> None:
         self.routes = routes
         self.most_body_bytes = most_body_bytes
-        self._others = others
+        self.others = others
         self._metrics = metrics
         self._gate = gate
         self._seconds = {route.verb: metrics.call_seconds.labels(route.verb) for route in routes.values()}
@@ -90,7 +91,7 @@ class Calls:
         """Answer one request."""
         route = self.routes.get(scope["path"]) if scope["type"] == "http" else None
         if route is None:
-            await self._others(scope, receive, send)
+            await self.others(scope, receive, send)
         elif scope["method"] != "POST":
             await _send(send, Reply(error_answer(_NOT_A_POST), status=405))
         else:
@@ -164,12 +165,12 @@ class Calls:
 
 
 def _failed(verb: str, error: Exception) -> Reply:
-    """Return what a caller is told of a failure: whatever the bug, kube-scheduler gets an answer that it understands."""
+    """Return what a caller is told of the exception that is being handled: whatever the bug, kube-scheduler gets an answer that it understands."""
     if isinstance(error, CallError):
         return Reply(error_answer(str(error)), "no call", status=400)
     if isinstance(error, ApiServerError):
         return Reply(error_answer(str(error)), "no api server")
-    _log.error("call failed, please report", exc_info=error, **{log_keys.VERB: verb})
+    _log.exception("call failed, please report", **{log_keys.VERB: verb})
     sentence = f"Linkwise could not answer this {verb} call because of a bug of its own; its log says more"
     # An empty list is the only way to say nothing in prioritize: it has no field for errors.
     return Reply(b"[]" if verb == "prioritize" else error_answer(sentence), "bug")

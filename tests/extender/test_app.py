@@ -10,13 +10,13 @@ from typing import Any, Self
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.types import ASGIApp
 
 from extender.app import from_snapshot, make_app, make_probe_app
 from extender.binding import Bindings
-from extender.calls import Closed
+from extender.calls import Calls, Closed
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot
 from tests.builders import PodBuilder, cluster, extender_on, pod
@@ -30,7 +30,7 @@ VERBS = ("filter", "prioritize", "preempt", "bind")
 class Client:
     """Calls an app in process, one call after the other; what the app raises is raised here, instead of becoming a 500."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._loop = asyncio.new_event_loop()
         self._calls = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender")
 
@@ -54,7 +54,7 @@ class Client:
         self._loop.close()
 
 
-def app_of(**wishes: Any) -> FastAPI:
+def app_of(**wishes: Any) -> Calls:
     app, problems = from_snapshot(BUILT.with_pods(TWO, pod("untouched").gpus(2)).snapshot(), Settings(**wishes))
     assert problems == []
     return app
@@ -452,8 +452,8 @@ async def test_open_promises_are_asked_after_while_the_app_lives(monkeypatch: py
 
     monkeypatch.setattr(Bindings, "resolve_open", resolve)
     monkeypatch.setattr("extender.app._RESOLVE_EVERY_S", 0.0)
-    app = app_of()
-    async with app.router.lifespan_context(app):
+    framework = app_of().others
+    async with framework.router.lifespan_context(framework):
         for _ in range(20):
             await asyncio.sleep(0)
     assert len(rounds) > 2
