@@ -53,6 +53,7 @@ format: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	@$(BIN)/python -m bench.decision_latency
+	@$(BIN)/python -m bench.nodes_form
 	@$(BIN)/python -m bench.topology_classes
 
 # The lock files follow pyproject.toml; run this after changing a dependency.

@@ -109,7 +109,7 @@ _METHOD: Final = (
     "*first* is the very first call. calls/s over one connection is the inverse of the mean. "
 )
 _CHANGES: Final = (
-    "Names of 30 to 40 bytes, pods of 2.6 kB. The cluster is half full and changes between calls: one pod is bound, and about one leaves.\n"
+    "Names of 30 to 40 bytes, pods of 2.4 kB. The cluster is half full and changes between calls: one pod is bound, and about one leaves.\n"
 )
 
 

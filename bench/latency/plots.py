@@ -42,6 +42,7 @@ def _draw(axes: Any, shown: Measured, label: str) -> None:
         axes.plot(*zip(*points, strict=True), color=_COLOURS.get(name, _OWN), label=name)
     axes.set_title(f"{label}, {shown.names} names: ms", loc="left")
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xscale("log")
     axes.set_xticks([_place(percent) for percent in _TICKS], [f"{percent:g} %" for percent in _TICKS])
     axes.minorticks_off()

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -252,6 +253,16 @@ def test_what_the_targets_are_not_about_is_reported_without_a_verdict(one: Measu
     """Its figures are there all the same."""
     assert list(verdicts(one)) == []
     assert "| filter | linkwise | 1 |" in report.text([one])
+
+
+def test_a_p99_from_a_machine_that_was_not_calm_says_so():
+    """Where the echo itself was slow at times, it would make anybody look fast."""
+    one = measured(1)
+    found = {**one.walked.latencies[FILTER], ECHO: latency([0.001] * 50 + [0.02], 0.0)}
+    noisy = replace(one, walked=replace(one.walked, latencies={FILTER: found}))
+    assert [verdict.noisy for verdict in verdicts(noisy)] == [False, True, False, False]
+    assert "met, but the machine was not calm" in report.text([noisy])
+    assert "not calm" not in report.text([one])
 
 
 def test_a_limit_itself_is_met():

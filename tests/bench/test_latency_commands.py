@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from bench import decision_latency, flame, go_programs, nodes_form, scale
+from bench.latency.resident import Resident
 from bench.latency.walk import ECHO
 from topology.errors import InputError
 
@@ -46,7 +47,22 @@ def test_nodes_form_and_scale_measure_a_small_cluster():
     grown = scale.measure(10, 3, 0)
     assert grown.gpus == 80
     assert grown.memory.peak_mib >= grown.memory.now_mib > grown.floor.rss_mib
+    assert grown.start_processor_s > 0
     assert "| 10 | 80 |" in scale.text(grown, [grown])
+
+
+def test_scale_judges_large_starts_and_how_a_decision_grows():
+    """In processor time against the floor's, whatever the clock says; a thousand nodes are no large start."""
+
+    def grown(nodes: int, processor_s: float, warm_ms: float) -> scale.Grown:
+        return scale.Grown(nodes, 8 * nodes, 1, 1.0, scale.Floor(99.0, 1.0, 1.0, 1.0, 1), 1.0, processor_s, Resident(1.0, 1.0), 1.0, warm_ms)
+
+    found = list(scale.verdicts([grown(1000, 9.0, 1.0), grown(10_000, 3.0, 3.1), grown(50_000, 3.1, 9.0)]))
+    assert [(verdict[0].split(" nodes")[0], verdict[3]) for verdict in found] == [
+        ("start at 10000", "met"),
+        ("start at 50000", "**missed**"),
+        ("warm decision at 10000", "**missed**"),
+    ]
 
 
 @pytest.mark.parametrize("sizes", ["", "0", "10,", "a", "1000000"])
