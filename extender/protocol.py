@@ -17,6 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.node_names import NodeNames
+from extender.node_objects import NodeObjects
 from extender.text_columns import Column, NameText, Text, written
 from topology.errors import CallError
 
@@ -34,7 +35,9 @@ class NodesCall:
 
     pod: JsonObject
     names: NodeNames
-    nodes: list[JsonObject] | None  # the objects behind `names`, in the same order, in the `Nodes` form only
+    nodes: (
+        Sequence[bytes | JsonObject] | None
+    )  # the objects behind `names`, in the same order, in the `Nodes` form only; as they were sent, where nobody had to decode them
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,13 @@ def _read_object(body: bytes, what: str) -> JsonObject:
     return {key.lower(): item for key, item in value.items()}
 
 
-def read_nodes_call(body: bytes, verb: str, *, decode: bool = False) -> NodesCall:
+def read_nodes_call(body: bytes, verb: str, known_nodes: NodeObjects | None = None, *, decode: bool = False) -> NodesCall:
     """Read the body of filter or prioritize; raises CallError for anything that is not such a call.
 
-    Unless told to ``decode`` it may find the names without decoding the list: whoever does not know one of them asks whether `are_names`.
+    Unless told to ``decode`` it may find the names without decoding the list: whoever does not know one of them asks whether `are_names`. ``known_nodes``: whole Nodes as
+    they came before, which need not be decoded again.
     """
-    plain = None if decode else _read_plain_call(body)
+    plain = None if decode else _read_plain_call(body) or _read_known_nodes(body, verb, known_nodes)
     if plain is not None:
         return plain
     fields = _read_object(body, verb)
@@ -93,6 +97,17 @@ def _read_plain_call(body: bytes) -> NodesCall | None:
     names = NodeNames.find(memoryview(body)[start:end])
     pod = None if names is None else _read_rest(body[: start - 1], body[end + 1 :])
     return None if names is None or pod is None else NodesCall(pod, names, None)
+
+
+def _read_known_nodes(body: bytes, verb: str, known: NodeObjects | None) -> NodesCall | None:
+    """Read a call with whole Nodes without decoding those that are known; None for every other call."""
+    found = None if known is None else known.read(body)
+    if found is None:
+        return None
+    fields = {key.lower(): item for key, item in found.fields.items()}
+    if not isinstance(fields.get("pod"), dict) or fields.get("nodenames") is not None:
+        return None
+    return NodesCall(fields["pod"], _names(found.names, verb), [body[start:end] for start, end in found.spans])
 
 
 @lru_cache(_RESTS_KEPT)
@@ -211,9 +226,10 @@ def filter_answer(
     return written([*kept, b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', *reasons, b'},"Error":' + orjson.dumps(error) + b"}"])
 
 
-def _nodes_answer(nodes: Sequence[JsonObject], fitting: NDArray[np.int64]) -> bytes:
+def _nodes_answer(nodes: Sequence[bytes | JsonObject], fitting: NDArray[np.int64]) -> bytes:
+    kept = [nodes[position] for position in fitting.tolist()]
     try:
-        return orjson.dumps({"metadata": {}, "items": [nodes[position] for position in fitting.tolist()]})
+        return b'{"metadata":{},"items":[%b]}' % b",".join([node if isinstance(node, bytes) else orjson.dumps(node) for node in kept])
     except orjson.JSONEncodeError as problem:  # it writes less deep nesting than it reads
         raise CallError(f"Nodes of this filter call cannot be answered in kind: {problem}") from problem
 

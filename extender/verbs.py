@@ -25,6 +25,7 @@ from extender.demand import Demand, read_demand
 from extender.demand_class import Target, checked
 from extender.explain import NO_NODES, AskedNodes, Bound, Decision, Decisions, bound_of, bound_text
 from extender.metrics import Metrics
+from extender.node_objects import NodeObjects
 from extender.notices import Notice, NoticeReason, Recorder, Silence
 from extender.placement import FITS, Outlook, Placement
 from extender.preemption import allowed
@@ -71,6 +72,7 @@ class Verbs:
         self.decisions = Decisions(settings.decisions_kept)
         self.bindings = Bindings(cluster, self.placement, binder, settings, clocks.monotonic)
         self.waiting = WaitingPods(self.placement)
+        self._known_nodes = NodeObjects()
         self._recorder = recorder or Silence()
         self._binder = binder
         self._metrics = metrics
@@ -118,7 +120,7 @@ class Verbs:
 
     def _call(self, body: bytes, verb: str) -> tuple[NodesCall, View, NDArray[np.int64]]:
         """Read a call, and find the rows of its nodes in the state of now."""
-        call, view = protocol.read_nodes_call(body, verb), self.cluster.view()
+        call, view = protocol.read_nodes_call(body, verb, self._known_nodes), self.cluster.view()
         rows = view.rows_of(call.names)
         if len(rows) and int(rows.min()) < 0 and not call.names.are_names(np.flatnonzero(rows < 0)):
             call = protocol.read_nodes_call(body, verb, decode=True)

@@ -160,9 +160,15 @@ def test_a_body_larger_than_is_read_is_400_and_not_kept_in_memory(verb: str):
         assert (answer.status_code, answer.json()) == (400, {"Error": "the body is larger than 2048 bytes"})
 
 
-def test_a_node_that_nests_deeper_than_can_be_written_is_400(client: Client):
+def test_a_node_that_nests_deeper_than_can_be_written_is_answered_as_it_was_sent(client: Client):
     node = b'{"metadata":{"name":"pairs"},"x":' + b"[" * 500 + b"]" * 500 + b"}"
     answer = client.post("/filter", content=b'{"Pod":{},"Nodes":{"items":[' + node + b"]}}")
+    assert (answer.status_code, node in answer.content) == (200, True)
+
+
+def test_a_node_that_has_to_be_decoded_and_nests_deeper_than_can_be_written_is_400(client: Client):
+    node = b'{"metadata":{"name":"pairs"},"x":' + b"[" * 500 + b"]" * 500 + b"}"
+    answer = client.post("/filter", content=b'{"Pod":{},"Nodes":{"items":[],"items":[' + node + b"]}}")
     assert answer.status_code == 400
     assert answer.json()["Error"].startswith("Nodes of this filter call cannot be answered in kind: ")
 

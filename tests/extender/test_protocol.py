@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.node_names import NodeNames
+from extender.node_objects import NodeObjects
 from extender.protocol import (
     Binding,
     NodesCall,
@@ -182,6 +183,20 @@ def test_a_list_of_names_inside_the_pod_is_not_that_of_the_call():
 def test_a_name_longer_than_any_node_can_have_is_refused_with_a_sentence():
     with pytest.raises(CallError, match=r"^this filter call names a node that cannot be: a name takes 602 bytes as JSON; accepted: less than 512$"):
         read_nodes_call(body({"Pod": POD, "NodeNames": ["n1", "x" * 600]}), "filter")
+
+
+def test_nodes_that_are_known_are_answered_as_they_were_sent():
+    """A second call brings them in another order and with one that has changed."""
+    known = NodeObjects()
+    first, second = ({"metadata": {"name": f"n{number}", "uid": "u" * 90}, "spec": {"x": [number]}} for number in (1, 2))
+    for items in ([first, second], [second, first | {"spec": {"x": []}}]):
+        raw = json.dumps({"Pod": POD, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}, separators=(",", ":")).encode()
+        call = read_nodes_call(raw, "filter", known)
+        assert (names_of(call), [isinstance(node, bytes) for node in call.nodes or ()]) == (
+            [item["metadata"]["name"] for item in items],
+            [True, True],
+        )
+        assert filtered(call, [0, 1], {})["Nodes"]["items"] == items
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
