@@ -24,6 +24,9 @@ from extender.settings import Policy
 from topology.topology_class import ISLAND
 
 _NODES_IN_TEXT: Final = 20
+_BYTES_PER_MIB: Final = 1024 * 1024
+_BYTES_A_ROW: Final = 100  # of the arrays of a view that pods change
+_BYTES_A_NAME: Final = 14  # row, refusal, score and loss
 _AS_PLUGIN: Final = "The set on each node is the one that NVIDIA's device plugin would take of those that meet the demand (policy gpuallocator)."
 _PLUGIN_KNOWS_NO_PARTS: Final = (
     "NVIDIA's device plugin knows no parts of GPUs: with them, policy gpuallocator packs, and the set on each node is Linkwise's own choice."
@@ -88,6 +91,11 @@ class Decision:
     scores: Scores | None = None
     bound: Bound | None = None
 
+    @property
+    def bytes(self) -> int:
+        """About how much memory it holds on to: the view is its own on a cluster that changes from call to call."""
+        return (_BYTES_A_ROW * self.view.rows if self.view else 0) + _BYTES_A_NAME * (len(self.asked.rows) + len(self.refused_before.rows))
+
     def nodes(self) -> list[tuple[str, int, Refusal]]:
         """Return name, row and refusal of every node, those of this call first."""
         if self.view is None:
@@ -98,10 +106,11 @@ class Decision:
 
 
 class Decisions:
-    """The last decision of the last pods, by NAMESPACE/NAME."""
+    """The last decision of the last pods, by NAMESPACE/NAME: so many of them, and fewer where the cluster is so large that they would take more memory than ``most_mib``."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept: LRUCache[str, Decision] = LRUCache(kept)
+    def __init__(self, kept: int, most_mib: int) -> None:
+        most = most_mib * _BYTES_PER_MIB
+        self._kept: LRUCache[str, Decision] = LRUCache(most, getsizeof=lambda decision: min(most, max(decision.bytes, most // kept)))
 
     def put(self, decision: Decision) -> None:
         """Keep a decision in place of the pod's earlier one."""

@@ -69,7 +69,7 @@ class Verbs:
         self.cluster = cluster
         self.workload = Workload(settings.workload_half_life_s, clocks.monotonic)
         self.placement = Placement(self.workload.weights, Outlook(self.workload.target))
-        self.decisions = Decisions(settings.decisions_kept)
+        self.decisions = Decisions(settings.decisions_kept, settings.decisions_mib)
         self.bindings = Bindings(cluster, self.placement, binder, settings, clocks.monotonic)
         self.waiting = WaitingPods(self.placement)
         self._known_nodes = NodeObjects()
