@@ -37,9 +37,14 @@ def read_node(raw: Mapping[str, Any]) -> NodeFacts:
 
 @dataclass(slots=True)
 class _Sums:
-    """One node: what it has to give, None before its Node is seen, and what its pods request together."""
+    """One node: what it has to give, None before its Node is seen, and what its pods request together.
+
+    ``row`` and what is ``shown`` there; -1 before the node has a row.
+    """
 
     name: str
+    row: int = -1
+    shown: tuple[int, int] = (UNKNOWN, UNKNOWN)
     facts: NodeFacts | None = None
     pods: int = 0
     cpu_milli: int = 0
@@ -142,7 +147,8 @@ class Hosts:
         for row in range(self._rows_shown, self._columns.count):
             sums = self._nodes.get(self._columns.names[row])
             if sums is not None:
-                self._columns.cpu_left[row], self._columns.memory_left[row] = sums.left()
+                sums.row, sums.shown = row, sums.left()
+                self._columns.cpu_left[row], self._columns.memory_left[row] = sums.shown
         self._rows_shown = self._columns.count
 
     def _count(self, uid: str, node: str, requests: Requests, *, promised: bool) -> None:
@@ -164,17 +170,21 @@ class Hosts:
 
     def _show(self, sums: _Sums) -> None:
         """Write what is left into the node's row where that is news; forget a node of which nothing is known any more."""
-        row = self._columns.row_of.get(sums.name)
+        if sums.row < 0:
+            sums.row = self._columns.row_of.get(sums.name, -1)
         left = sums.left()
-        if row is not None and left != (self._columns.cpu_left[row], self._columns.memory_left[row]):
-            self._columns.cpu_left[row], self._columns.memory_left[row] = left
-            self._columns.touch_host(row)
+        if sums.row >= 0 and left != sums.shown:
+            sums.shown = self._columns.cpu_left[sums.row], self._columns.memory_left[sums.row] = left
+            self._columns.touch_host(sums.row)
         if sums.facts is None and not sums.pods:
             del self._nodes[sums.name]
 
 
 def _left(allocatable: int | None, requested: int) -> int:
-    return UNKNOWN if allocatable is None else max(-_MOST, min(_MOST, allocatable - requested))
+    if allocatable is None:
+        return UNKNOWN
+    left = allocatable - requested
+    return left if -_MOST < left < _MOST else max(-_MOST, min(_MOST, left))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -111,7 +111,7 @@ class Ledger:
         columns, row = self._columns, self._columns.row(node)
         taken = self.taken(node)
         left = columns.left_of(row, taken)
-        if taken.bits != int(columns.held[row]) or (columns.left[row] != left).any():
+        if taken.bits != int(columns.held[row]) or tuple(columns.left[row].tolist()) != left:
             columns.held[row] = taken.bits
             columns.left[row] = left
             columns.touch(row)
