@@ -6,6 +6,7 @@ carries the time at which it was due: whoever holds up the stream does not make 
 """
 
 import asyncio
+import contextlib
 import time
 from typing import Annotated, Any, Final
 
@@ -71,8 +72,11 @@ class Server:
                 bookmark = {"type": "BOOKMARK", "object": {"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": "2"}}}
                 await response.write(orjson.dumps(bookmark) + b"\n")
                 await asyncio.sleep(30)
+        except ConnectionError:
+            pass  # whoever watched is gone
         finally:
             watches.discard(response)
+        return response
 
     async def _write(self, request: web.BaseRequest) -> web.Response:
         body = orjson.loads(await request.read() or b"{}")
@@ -103,7 +107,8 @@ class Server:
 
     async def _send(self, path: str, data: bytes) -> None:
         for response in tuple(self._watches[path]):
-            await response.write(data)
+            with contextlib.suppress(ConnectionError):
+                await response.write(data)
 
     async def _storm(self, rate: float, seconds: float) -> None:
         """Send the events in their order, again from the first when all were sent; each is due at its place in time."""

@@ -65,7 +65,7 @@ class _Sums:
 _NO_FACTS: Final = NodeFacts()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed, but not frozen either: one is made for every pod of a cluster
 class _Charge:
     sums: _Sums
     requests: Requests

@@ -57,7 +57,7 @@ class BoundPod:
         return None if self.share is not None else DemandClass(self.cpu_milli, self.gpus, model=self.model)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take half of the time in which such a pod is read
 class PlainPod:
     """A pod that has nothing to do with GPUs: what it requests of its node (empty: of none yet) until its containers have ``ended``."""
 

@@ -84,11 +84,14 @@ class _Turn:
     def __init__(self) -> None:
         self._ends = time.perf_counter() + TURN_S
 
-    async def over(self) -> None:
-        """Let others have the loop once the time is up."""
-        if time.perf_counter() > self._ends:
-            await asyncio.sleep(0)
-            self._ends = time.perf_counter() + TURN_S
+    def is_over(self) -> bool:
+        """Tell whether others have waited for long enough."""
+        return time.perf_counter() > self._ends
+
+    async def pause(self) -> None:
+        """Let others have the loop."""
+        await asyncio.sleep(0)
+        self._ends = time.perf_counter() + TURN_S
 
 
 class Reflector:
@@ -177,7 +180,8 @@ class Reflector:
         turn = _Turn()
         for key in before - seen:
             self._sink.forget(key)
-            await turn.over()
+            if turn.is_over():
+                await turn.pause()
         self._lost_at = asked_at
         self._listed_at = asked_at
         self._listed.set()
@@ -195,7 +199,8 @@ class Reflector:
                 item.setdefault("kind", kind)
                 seen.add(sink.key(item))
                 sink.apply(item)
-                await turn.over()
+                if turn.is_over():
+                    await turn.pause()
 
     # --- watch ---
 
@@ -231,7 +236,8 @@ class Reflector:
                 turn = _Turn()
                 async for line in lines:
                     version = self._take_event(orjson.loads(line)) or version
-                    await turn.over()  # lines that have come already are read without a pause
+                    if turn.is_over():  # lines that have come already are read without a pause
+                        await turn.pause()
         finally:
             self._close()
         return version
