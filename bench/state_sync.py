@@ -100,7 +100,7 @@ async def _sync(url: str) -> dict[str, Any]:
         )
         tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
         await asyncio.gather(*(reflector.synced.wait() for reflector in reflectors))
-        found: dict[str, Any] = {**began.passed(), "rows": cluster.view().rows, "pods": len(cluster.pod_uids()), "entries": len(cluster.ledger)}
+        found: dict[str, Any] = {**began.passed(), "rows": cluster.view().rows, "pods": len(set(cluster.pod_uids())), "entries": len(cluster.ledger)}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from cachetools import LRUCache
 
 from extender.cluster import View
 from extender.demand import Shape
@@ -32,17 +31,23 @@ class WaitingPods:
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._pods: LRUCache[str, _Waiting] = LRUCache(_KEPT)
+        self._pods: dict[str, _Waiting] = {}  # the one noted first stands first
 
     def refused(self, uid: str, shape: Shape, generation: int) -> None:
         """Note a pod that no node asked about can take."""
         if uid:
-            self._pods[uid] = _Waiting(shape, generation)
+            self._put(uid, _Waiting(shape, generation))
 
     def adopt(self, uid: str, shape: Shape) -> None:
         """Note a pod that another process refused: on which state nobody knows, so any node may have changed since."""
         if uid and uid not in self._pods:
-            self._pods[uid] = _Waiting(shape, 0)
+            self._put(uid, _Waiting(shape, 0))
+
+    def _put(self, uid: str, waiting: _Waiting) -> None:
+        self._pods.pop(uid, None)
+        self._pods[uid] = waiting
+        if len(self._pods) > _KEPT:
+            del self._pods[next(iter(self._pods))]
 
     def served(self, uid: str) -> None:
         """Forget a pod that has somewhere to go."""

@@ -125,7 +125,8 @@ class Columns:
     )  # (capacity,) Unix time of the agent's last look
     silent: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.bool_))  # (capacity,) closed for that it is long ago
     _class_of_key: dict[str, int] = field(default_factory=dict)
-    node_writes: int = 0  # how often a node was added, opened, closed or got other GPUs: all else is what pods do
+    hardware_writes: int = 0  # how often a node was added or got other GPUs
+    closed_writes: int = 0  # how often a node was added, opened or closed
     gpu_writes: int = 0  # how often anything changed of what fits on some node: all else is CPU and memory
 
     def row(self, name: str) -> int:
@@ -142,7 +143,8 @@ class Columns:
         self.gpus.append(NO_GPUS)
         self.closed_by.append("")
         self.closed[row] = Refusal.NO_TOPOLOGY
-        self.node_writes += 1
+        self.hardware_writes += 1
+        self.closed_writes += 1
         self.touch(row)
         return row
 
@@ -158,8 +160,8 @@ class Columns:
         self.host_generation[row] = self.generation
 
     def set_gpus(self, row: int, gpus: NodeGpus) -> None:
-        """Replace the identities and sizes of a node's GPUs."""
-        self.node_writes += 1
+        """Replace the identities and sizes of a node's GPUs; its class and which of them are usable are written beside this."""
+        self.hardware_writes += 1
         self.gpus[row] = gpus
         self.offered[row] = gpus.offered_mib + (0,) * (MOST_GPUS - len(gpus.offered_mib))
 
@@ -176,7 +178,7 @@ class Columns:
 
     def set_closed(self, row: int, refusal: Refusal, detail: str) -> None:
         """Close a node with a reason and what is behind it, or open it (FITS)."""
-        self.node_writes += 1
+        self.closed_writes += 1
         self.closed[row] = refusal
         self.closed_by[row] = detail
 

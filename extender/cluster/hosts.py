@@ -6,7 +6,7 @@ they are shown in the columns of those that have a row. This decides nothing abo
 before the extender is called. It is for scores. Resizes in place count as asked for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,7 +69,6 @@ _NO_FACTS: Final = NodeFacts()
 class _Charge:
     sums: _Sums
     requests: Requests
-    promised: bool  # decided here; no bound pod was seen
 
 
 class Hosts:
@@ -78,7 +77,8 @@ class Hosts:
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._nodes: dict[str, _Sums] = {}
-        self._charges: dict[str, _Charge] = {}  # by pod UID
+        self._bound: dict[str, _Charge] = {}  # by pod UID, those that were seen bound
+        self._promised: dict[str, _Charge] = {}  # decided here; no bound pod was seen
         self._rows_shown = 0
 
     # --- Nodes ---
@@ -110,35 +110,31 @@ class Hosts:
 
     def promise(self, uid: str, node: str, requests: Requests) -> None:
         """Count a pod that is to be bound, unless it was seen bound somewhere; undo with `forget`."""
-        known = self._charges.get(uid)
-        if known is None or known.promised:
-            self._count(uid, node, requests, promised=True)
+        if uid not in self._bound:
+            self._count(self._promised, uid, node, requests)
 
     def forget(self, uid: str) -> None:
         """Undo a promise whose pod was never seen bound; what a bound pod requests stays."""
-        known = self._charges.get(uid)
-        if known is not None and known.promised:
-            self.release(uid)
+        self._take_off(self._promised.pop(uid, None))
 
     def charge(self, uid: str, node: str, requests: Requests) -> None:
         """Count a pod that sits on a node, in place of what was known of it; undo with `release`."""
-        self._count(uid, node, requests, promised=False)
+        promised = self._promised.pop(uid, None) if self._promised else None
+        self._count(self._bound, uid, node, requests)
+        self._take_off(promised)
 
     def release(self, uid: str) -> None:
         """Take a pod out that has ended or is gone."""
-        known = self._charges.pop(uid, None)
-        if known is not None:
-            known.sums.count(known.requests, -1)
-            self._show(known.sums)
+        self._take_off(self._bound.pop(uid, None) or self._promised.pop(uid, None))
 
     def requests_of(self, uid: str) -> Requests:
         """Return what is counted for that pod."""
-        known = self._charges.get(uid)
+        known = self._bound.get(uid) or self._promised.get(uid)
         return NOTHING if known is None else known.requests
 
-    def bound(self) -> Iterator[str]:
-        """Yield the UIDs of the pods that were seen bound."""
-        return (uid for uid, charge in self._charges.items() if not charge.promised)
+    def bound(self) -> tuple[str, ...]:
+        """Return the UIDs of the pods that were seen bound."""
+        return tuple(self._bound)
 
     # --- columns ---
 
@@ -151,16 +147,20 @@ class Hosts:
                 self._columns.cpu_left[row], self._columns.memory_left[row] = sums.shown
         self._rows_shown = self._columns.count
 
-    def _count(self, uid: str, node: str, requests: Requests, *, promised: bool) -> None:
-        known = self._charges.get(uid)
-        charge = _Charge(self._sums(node), requests, promised)
-        self._charges[uid] = charge
+    def _count(self, charges: dict[str, _Charge], uid: str, node: str, requests: Requests) -> None:
+        known = charges.get(uid)
+        charge = charges[uid] = _Charge(self._sums(node), requests)
         charge.sums.count(requests, 1)
         if known is not None:
             known.sums.count(known.requests, -1)
             if known.sums is not charge.sums:
                 self._show(known.sums)
         self._show(charge.sums)
+
+    def _take_off(self, charge: _Charge | None) -> None:
+        if charge is not None:
+            charge.sums.count(charge.requests, -1)
+            self._show(charge.sums)
 
     def _sums(self, name: str) -> _Sums:
         sums = self._nodes.get(name)

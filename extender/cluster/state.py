@@ -7,10 +7,11 @@ be read closes its node by name and is never dropped. Who decides about GPUs rea
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -445,13 +446,12 @@ class Cluster:
         """Return the nodes with a GPUTopology, readable or not."""
         return self._topologies.keys() | self._closures.nodes_with("topology")
 
-    def pod_uids(self) -> set[str]:
-        """Return the pods that hold something of a node, or are believed to: a list of all pods that lacks one of them means that it is gone.
+    def pod_uids(self) -> Iterator[str]:
+        """Return the pods that hold something of a node, or are believed to, as of now, some twice: a list of all pods that lacks one of them means that it is gone.
 
         Promises are left out: whether their pods are there is asked pod by pod.
         """
-        entered = {entry.uid for entry in self.ledger if entry.state is not EntryState.PROMISED and not self._observed.is_ghost(entry)}
-        return self._node_of_pod.keys() | entered | set(self.ledger.hosts.bound())
+        return chain(self.ledger.hosts.bound(), tuple(self._node_of_pod), self.ledger.unseen())
 
 
 def _name(raw: Mapping[str, Any]) -> str:

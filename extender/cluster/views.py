@@ -1,7 +1,7 @@
 """What readers of the state get, made when they ask: a view of the columns as they are, with what scored pods will most likely take.
 
-Called by `state`. A view is new only if something has changed, and copies only what has: what nodes are (they change seldom), what pods hold of GPUs, and CPU and memory (which every pod
-changes) are three groups of arrays. Tentative holds are kept here as well, since they are part of a view and of nothing else: no ledger counts them.
+Called by `state`. A view is new only if something has changed, and copies only what has: what nodes are and what closes them (both change seldom), what pods hold of GPUs, and CPU and memory
+(which every pod changes) are groups of arrays; a group that has not changed is the same objects as before, by which readers see that. Tentative holds are kept here as well, since they are part of a view and of nothing else: no ledger counts them.
 """
 
 import math
@@ -28,9 +28,9 @@ class Views:
         self._holds: dict[str, TentativeHold] = {}
         self._earliest = math.inf  # no hold ends before
         self._view: View | None = None
-        self._nodes: tuple[int, _Arrays] = (-1, {})  # what pods do not change, copied after so many `node_writes`
-        self._lists: tuple[Sequence[NodeGpus], Sequence[str]] = ((), ())  # the same
-        self._held: tuple[int, _Arrays] = (-1, {})  # what pods without GPUs do not change, copied after so many `gpu_writes`
+        self._hardware: tuple[int, _Arrays, Sequence[NodeGpus]] = (-1, {}, ())  # copied after so many `hardware_writes`
+        self._closed: tuple[int, _Arrays, Sequence[str]] = (-1, {}, ())  # after so many `closed_writes`
+        self._held: tuple[int, _Arrays] = (-1, {})  # after so many `gpu_writes`
 
     # --- tentative holds ---
 
@@ -89,24 +89,25 @@ class Views:
 
     def _take(self, now: float) -> View:
         columns, n = self._columns, self._columns.count
-        if self._nodes[0] != columns.node_writes:
-            self._nodes = (columns.node_writes, self._copies("class_index", "usable", "offered", "closed"))
-            self._lists = (columns.gpus.handed_out(), columns.closed_by.handed_out())
+        if self._hardware[0] != columns.hardware_writes:
+            self._hardware = (columns.hardware_writes, self._copies("class_index", "usable", "offered"), columns.gpus.handed_out())
+        if self._closed[0] != columns.closed_writes:
+            self._closed = (columns.closed_writes, self._copies("closed"), columns.closed_by.handed_out())
         if self._held[0] != columns.gpu_writes:
-            free = _frozen(self._nodes[1]["usable"] & ~columns.held[:n])
+            free = _frozen(self._hardware[1]["usable"] & ~columns.held[:n])
             self._held = (columns.gpu_writes, {"free": free, **self._copies("left", "row_generation")})
-        gpus, closed_by = self._lists
         return View(
             generation=columns.generation,
             taken_at=now,
             names=columns.names,
             row_of=columns.row_of,
-            gpus=gpus,
-            closed_by=closed_by,
+            gpus=self._hardware[2],
+            closed_by=self._closed[2],
             classes=tuple(columns.classes),
             holds=tuple(self._holds.values()),
             **self._copies("cpu_left", "memory_left", "host_generation"),
-            **self._nodes[1],
+            **self._hardware[1],
+            **self._closed[1],
             **self._held[1],
         )
 

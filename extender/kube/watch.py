@@ -10,7 +10,7 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -45,8 +45,8 @@ class Sink(Protocol):
         """Take out an object that is gone."""
         ...
 
-    def known(self) -> set[str]:
-        """Return the keys (UIDs or names) of everything taken in, as `key` tells them."""
+    def known(self) -> Iterable[str]:
+        """Return the keys (UIDs or names) of everything taken in by now, as `key` tells them; what is taken in later does not change the answer."""
         ...
 
     def key(self, raw: JsonObject) -> str:
@@ -178,8 +178,9 @@ class Reflector:
             page.cancel()
             await asyncio.gather(page, return_exceptions=True)
         turn = _Turn()
-        for key in before - seen:
-            self._sink.forget(key)
+        for key in before:
+            if key not in seen:
+                self._sink.forget(key)
             if turn.is_over():
                 await turn.pause()
         self._lost_at = asked_at
