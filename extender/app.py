@@ -30,7 +30,7 @@ from extender.placement import fragmentation
 from extender.protocol import Binder, JsonObject, error_answer
 from extender.reasons import Refusal
 from extender.settings import Settings
-from extender.snapshot_file import Snapshot, SnapshotCluster
+from extender.snapshot_file import Snapshot, SnapshotCluster, SnapshotFile
 from extender.verbs import Clocks, Verbs
 from extender.workload import read_workload
 from topology.errors import ApiServerError, CallError, InputError
@@ -331,13 +331,13 @@ def _measure_fragmentation(verbs: Verbs, metrics: Metrics) -> None:
         metrics.fragmentation.labels(measured.key, measured.models).set(measured.ratio)
 
 
-def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, list[str]]:
+def from_snapshot(snapshot: Snapshot | SnapshotFile, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, list[str]]:
     """Return an app over a snapshot, and sentences about what in it could not be read."""
     app, _, problems = embedded(snapshot, settings, bindings_file)
     return app, problems
 
 
-def embedded(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, SnapshotCluster, list[str]]:
+def embedded(snapshot: Snapshot | SnapshotFile, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, SnapshotCluster, list[str]]:
     """Return what `from_snapshot` does and the stored objects behind it, for a caller that plays the rest of the cluster: touch them on the app's loop only."""
     cluster = Cluster(settings.whole_gpu_resource, time.monotonic, reserve_mib=settings.gpu_reserve_mib)
     source = SnapshotCluster(snapshot, cluster, bindings_file)

@@ -33,6 +33,11 @@ class RawList:
     _between: bytes = b""  # what stands between two items, empty where they were read already
     _read: tuple[Any, ...] = ()
 
+    @property
+    def is_sliced(self) -> bool:
+        """True where the items are read as they are asked for, False where all were read to know what this is."""
+        return bool(self._between)
+
     def slices(self) -> Iterator[list[Any]]:
         """Yield the items in their order, a few at a time; raises ValueError where the text is no JSON."""
         if not self._between:
