@@ -253,7 +253,7 @@ class SnapshotCluster:
         return None
 
     def _keep(self, pod: JsonObject) -> None:
-        self._pods[_key(pod)] = orjson.dumps(pod, option=_AS_JSON)
+        self._pods[_key(pod)] = bytes(memoryview(orjson.dumps(pod, option=_AS_JSON)))  # orjson's own bytes keep all that it had set aside, 4 kB
 
     async def bind(self, binding: Binding, timeout_s: float) -> BindResult:  # noqa: ARG002 - memory does not make anybody wait
         """Put the Binding on its pod as the API server would: node and annotations in one step."""

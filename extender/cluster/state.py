@@ -246,7 +246,7 @@ class Cluster:
             self._observed.came(pod, self._topologies.get(pod.node))
             self._arrived.append(pod)
         pod = self._unedited(pod)
-        self._bound.setdefault(pod.node, {})[pod.uid] = pod
+        self._bound.setdefault(pod.node, {})[pod.uid] = replace(pod, allocation=None)  # the annotation tells it again, in a tenth of the memory
         self._node_of_pod[pod.uid] = pod.node
         self.unhold(pod.uid)
         self._count_pod(pod)
@@ -331,8 +331,9 @@ class Cluster:
 
     def _count_pod(self, pod: BoundPod) -> None:
         """Enter what a bound pod holds, or close its node where that cannot be told."""
-        if pod.allocation is not None:
-            charged = (None if pod.kinds else self.ledger.charged(pod.uid, pod.annotation)) or charges(pod.allocation, pod.kinds)
+        allocation = native.decode(pod.annotation) if pod.allocation is None and pod.annotation and not pod.problem else pod.allocation
+        if allocation is not None:
+            charged = (None if pod.kinds else self.ledger.charged(pod.uid, pod.annotation)) or charges(allocation, pod.kinds)
             self._enter(pod, self.gpushare.renamed(pod.node, charged, pod.share), EntryState.CONFIRMED)
         elif pod.share is not None:
             self._enter(pod, self.gpushare.charges_of(pod.node, pod.share), EntryState.CONFIRMED)
