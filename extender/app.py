@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -27,6 +28,7 @@ from extender.cluster import Cluster
 from extender.deepening import Deepening
 from extender.metrics import Metrics
 from extender.placement import fragmentation
+from extender.pricing import Pricing
 from extender.protocol import Binder, JsonObject, error_answer
 from extender.reasons import Refusal
 from extender.settings import Settings
@@ -37,6 +39,7 @@ from topology.errors import ApiServerError, CallError, InputError
 
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
+_IN_FORCE_S: Final = 0.02
 _SMALL_BODY: Final = 64 * 1024
 _SLICE: Final = 100  # nodes that are told in one go: 2 ms
 _BYTES_PER_MIB: Final = 1024 * 1024
@@ -179,7 +182,11 @@ def _json(body: bytes, status: int = 200) -> Response:
 def _lifespan(verbs: Verbs, gate: Gate) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(_resolve_for_ever(verbs)), asyncio.create_task(Deepening(verbs.cluster, lambda: not gate.unready()).run())]
+        if not gate.unready():
+            verbs.placement.look_ahead(verbs.cluster.view())  # nobody waits for an answer yet
+        deepening = Deepening(verbs.cluster, lambda: not gate.unready())
+        pricing = Pricing(verbs.cluster, verbs.placement, lambda: not gate.unready())
+        tasks = [asyncio.create_task(run()) for run in (partial(_resolve_for_ever, verbs), deepening.run, pricing.run)]
         yield
         for task in tasks:
             task.cancel()
@@ -273,6 +280,7 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
             if (answer := refused()) is not None:
                 return answer
             verbs.fix_workload(told.weights, told.classes)
+            await _in_force(verbs)
         except InputError as error:
             return _json(error_answer(str(error)), status=400)
         return now()
@@ -282,7 +290,14 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
         if (answer := refused()) is not None:
             return answer
         verbs.reset_workload()
+        await _in_force(verbs)
         return now()
+
+
+async def _in_force(verbs: Verbs) -> None:
+    """Wait until what was told is what placement goes by."""
+    while verbs.placement.awaits_prices:  # noqa: ASYNC110 - what is waited for knows no loop
+        await asyncio.sleep(_IN_FORCE_S)
 
 
 async def _json_of(request: Request) -> object:

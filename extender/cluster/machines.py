@@ -167,7 +167,9 @@ def _read_status(raw: Mapping[str, Any]) -> tuple[GPUTopologyStatus, bytes] | No
     """Return the status and the bytes of it, None where it cannot be read."""
     found = raw.get("status", {})
     try:
-        return GPUTopologyStatus.model_validate(found), bytes(memoryview(orjson.dumps(found)))  # orjson's own bytes keep all that it had set aside, 4 kB
+        return GPUTopologyStatus.model_validate(found), bytes(
+            memoryview(orjson.dumps(found))
+        )  # orjson's own bytes keep all that it had set aside, 4 kB
     except (ValidationError, TypeError):
         return None
 
