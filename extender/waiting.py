@@ -6,6 +6,7 @@ wakes all of them. Bounded: with more waiting pods than this, the oldest are wok
 the one after it adopts the pods that kube-scheduler says it has given up on.
 """
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -55,15 +56,17 @@ class WaitingPods:
 
     def node_that_may_help(self, view: View, besides: AbstractSet[str] = frozenset()) -> str | None:
         """Return a node that has changed since a waiting pod was refused and can take it now, None where there is none besides those named."""
+        return next((node for node in self.nodes_that_may_help(view, besides) if node is not None), None)
+
+    def nodes_that_may_help(self, view: View, besides: AbstractSet[str] = frozenset()) -> Iterator[str | None]:
+        """Yield for each kind of waiting pod what `node_that_may_help` does, so that whoever asks may pause: there may be hundreds of kinds."""
         oldest: dict[Shape, int] = {}
         for waiting in self._pods.values():
             oldest[waiting.shape] = min(oldest.get(waiting.shape, waiting.generation), waiting.generation)
         for shape, generation in oldest.items():
-            fits = self._placement.fits(shape, view).code == Refusal.FITS
-            for row in np.nonzero(fits & (view.row_generation > generation))[0].tolist():
-                if view.names[row] not in besides:
-                    return view.names[row]
-        return None
+            changed = view.row_generation > generation
+            rows = np.nonzero((self._placement.fits(shape, view).code == Refusal.FITS) & changed)[0].tolist() if changed.any() else ()
+            yield next((view.names[row] for row in rows if view.names[row] not in besides), None)
 
     def woken(self, generation: int) -> None:
         """Forget those refused up to that generation: all of them are tried again, and whoever is refused again comes back."""
