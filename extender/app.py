@@ -7,12 +7,15 @@ other trouble is HTTP 200 with `Error`, because kube-scheduler treats any other 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import orjson
 import structlog
 from fastapi import FastAPI
@@ -21,21 +24,24 @@ from starlette.responses import Response
 
 from extender import read_api
 from extender.calls import Calls, Gate, OpenGate, Route
-from extender.cluster import Cluster, EntryState
+from extender.cluster import Cluster
 from extender.deepening import Deepening
 from extender.metrics import Metrics
 from extender.placement import fragmentation
-from extender.protocol import Binder, error_answer
+from extender.pricing import Pricing
+from extender.protocol import Binder, JsonObject, error_answer
 from extender.reasons import Refusal
 from extender.settings import Settings
-from extender.snapshot_file import Snapshot, SnapshotCluster
+from extender.snapshot_file import Snapshot, SnapshotCluster, SnapshotFile
 from extender.verbs import Clocks, Verbs
 from extender.workload import read_workload
 from topology.errors import ApiServerError, InputError
 
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
+_IN_FORCE_S: Final = 0.02
 _SMALL_BODY: Final = 64 * 1024
+_SLICE: Final = 100  # nodes that are told in one go: 2 ms
 _BYTES_PER_MIB: Final = 1024 * 1024
 _GPUSHARE_PREFIX: Final = "/gpushare-scheduler"  # where configurations point that were written for gpushare's extender
 _GPUSHARE_VERBS: Final = ("filter", "bind")
@@ -73,7 +79,11 @@ def _json(body: bytes, status: int = 200) -> Response:
 def _lifespan(verbs: Verbs, gate: Gate) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(_resolve_for_ever(verbs)), asyncio.create_task(Deepening(verbs.cluster, lambda: not gate.unready()).run())]
+        if not gate.unready():
+            verbs.placement.look_ahead(verbs.cluster.view())  # nobody waits for an answer yet
+        deepening = Deepening(verbs.cluster, lambda: not gate.unready())
+        pricing = Pricing(verbs.cluster, verbs.placement, lambda: not gate.unready())
+        tasks = [asyncio.create_task(run()) for run in (partial(_resolve_for_ever, verbs), deepening.run, pricing.run)]
         yield
         for task in tasks:
             task.cancel()
@@ -131,7 +141,7 @@ def _add_gpushare_api(app: FastAPI, cluster: Cluster) -> None:
 def _add_read_api(app: FastAPI, verbs: Verbs, binder: Binder) -> None:
     @app.get("/api/v1/nodes")
     async def nodes() -> Response:
-        return _json(orjson.dumps({"nodes": read_api.nodes(verbs.cluster)}))
+        return _json(b'{"nodes":[%b]}' % b",".join([part async for part in _in_slices(read_api.nodes(verbs.cluster))]))
 
     @app.get("/api/v1/nodes/{name}")
     async def node(name: str) -> Response:
@@ -167,6 +177,7 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
             if (answer := refused()) is not None:
                 return answer
             verbs.fix_workload(told.weights, told.classes)
+            await _in_force(verbs)
         except InputError as error:
             return _json(error_answer(str(error)), status=400)
         return now()
@@ -176,7 +187,14 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
         if (answer := refused()) is not None:
             return answer
         verbs.reset_workload()
+        await _in_force(verbs)
         return now()
+
+
+async def _in_force(verbs: Verbs) -> None:
+    """Wait until what was told is what placement goes by."""
+    while verbs.placement.awaits_prices:  # noqa: ASYNC110 - what is waited for knows no loop
+        await asyncio.sleep(_IN_FORCE_S)
 
 
 async def _json_of(request: Request) -> object:
@@ -192,6 +210,13 @@ async def _json_of(request: Request) -> object:
         raise InputError(f"the body is no JSON: {error}") from error
 
 
+async def _in_slices(objects: Iterator[JsonObject]) -> AsyncIterator[bytes]:
+    """Yield the entries of an array as JSON, a few at a time, and let others have the loop between them."""
+    while some := list(islice(objects, _SLICE)):
+        yield orjson.dumps(some)[1:-1]
+        await asyncio.sleep(0)
+
+
 def _found(value: dict[str, Any] | None, sentence: str) -> Response:
     return _json(error_answer(sentence), status=404) if value is None else _json(orjson.dumps(value))
 
@@ -199,18 +224,17 @@ def _found(value: dict[str, Any] | None, sentence: str) -> Response:
 def _count(cluster: Cluster, metrics: Metrics) -> None:
     """Bring the gauges up to date: they are read rarely, so nobody pays for them but the reader."""
     view = cluster.view()
-    metrics.promises.set(sum(entry.state is EntryState.PROMISED for entry in cluster.ledger))
+    metrics.promises.set(cluster.ledger.promised())
     metrics.allocation_edits.set(cluster.allocation_edits)
-    healthy = sum(int(mask).bit_count() for mask in view.usable)
-    free = sum(int(mask).bit_count() for mask in view.free)
+    healthy, free = (int(np.bitwise_count(masks).sum()) for masks in (view.usable, view.free))
     metrics.gpus.labels("free").set(free)
     metrics.gpus.labels("held").set(healthy - free)
     metrics.memory_offered.set(int(view.offered_now().sum()) * _BYTES_PER_MIB)
     metrics.memory_left.set(int(view.left.sum()) * _BYTES_PER_MIB)
-    closed = view.closed.tolist()
+    closed = np.bincount(view.closed, minlength=max(Refusal) + 1)
     for refusal in Refusal:
         if refusal is Refusal.FITS or refusal.is_closure:
-            metrics.nodes.labels(refusal.name).set(closed.count(int(refusal)))
+            metrics.nodes.labels(refusal.name).set(int(closed[refusal]))
 
 
 def _measure_fragmentation(verbs: Verbs, metrics: Metrics) -> None:
@@ -219,13 +243,13 @@ def _measure_fragmentation(verbs: Verbs, metrics: Metrics) -> None:
         metrics.fragmentation.labels(measured.key, measured.models).set(measured.ratio)
 
 
-def from_snapshot(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[Calls, list[str]]:
+def from_snapshot(snapshot: Snapshot | SnapshotFile, settings: Settings, bindings_file: Path | None = None) -> tuple[Calls, list[str]]:
     """Return an app over a snapshot, and sentences about what in it could not be read."""
     app, _, problems = embedded(snapshot, settings, bindings_file)
     return app, problems
 
 
-def embedded(snapshot: Snapshot, settings: Settings, bindings_file: Path | None = None) -> tuple[Calls, SnapshotCluster, list[str]]:
+def embedded(snapshot: Snapshot | SnapshotFile, settings: Settings, bindings_file: Path | None = None) -> tuple[Calls, SnapshotCluster, list[str]]:
     """Return what `from_snapshot` does and the stored objects behind it, for a caller that plays the rest of the cluster: touch them on the app's loop only."""
     cluster = Cluster(settings.whole_gpu_resource, time.monotonic, reserve_mib=settings.gpu_reserve_mib)
     source = SnapshotCluster(snapshot, cluster, bindings_file)

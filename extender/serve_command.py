@@ -17,7 +17,7 @@ from extender.app import from_snapshot
 from extender.server import Tls, run
 from extender.serving import Access, Address, serve_cluster
 from extender.settings import read_settings
-from extender.snapshot_file import read_snapshot
+from extender.snapshot_file import open_snapshot
 from topology.errors import InputError
 
 
@@ -47,11 +47,12 @@ class ServeOptions:
 def serve_snapshot_command(snapshot: Path, bindings: Path | None, options: ServeOptions, say: Callable[[str], None]) -> None:
     """Serve a snapshot until a signal."""
     tls = options.tls()
+    collect_rarely()
     keep_freed_memory()
-    application, problems = from_snapshot(read_snapshot(snapshot), read_settings(), bindings)
+    application, problems = from_snapshot(open_snapshot(snapshot), read_settings(), bindings)
+    gc.freeze()
     for problem in problems:
         sys.stderr.write(f"warning: {problem}\n")
-    collect_rarely()
     run(application, options.host, options.port, lambda url: say(f"Linkwise serves {snapshot} on {url}"), tls)
 
 

@@ -93,6 +93,11 @@ class View:
         healthy = self.usable[:, None] >> np.arange(self.offered.shape[1], dtype=np.uint32) & 1
         return np.where(healthy == 1, self.offered, 0)
 
+    def offered_on(self, row: int) -> NDArray[np.int32]:
+        """Return the same of one node, shape (16,)."""
+        healthy = self.usable[row] >> np.arange(self.offered.shape[1], dtype=np.uint32) & 1
+        return np.where(healthy == 1, self.offered[row], 0)
+
     def room(self, row: int) -> Room:
         """Return what a node has to give."""
         return Room(int(self.free[row]), tuple(self.left[row].tolist()), tuple(self.offered[row].tolist()))

@@ -20,6 +20,7 @@ from extender.placement.candidates import Candidates, Judge, look, rooms_of, row
 from extender.placement.fits import FITS, Fits, refusals, usable_mask, usable_room
 from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
+from extender.placement.prices import Found
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
 from extender.placement.row_facts import RowFacts
 from extender.placement.shares import Rooms, plan_shares
@@ -44,6 +45,8 @@ class Placement:
     def __init__(self, weights: Mapping[int, float] | None = None, outlook: Outlook | None = None) -> None:
         self.weights = weights
         self.outlook = Outlook() if outlook is None else outlook
+        self.prices = self.outlook.prices
+        self._coming: Target | None = None  # the target that is to be judged by once its prices are known
         self._rows = RowFacts()
         self._candidates: LRUCache[tuple[Shape, int, float], tuple[int, Candidates]] = LRUCache(_CANDIDATES_KEPT)
         self._weighed: dict[str, TopologyClass] = {}  # with the choices that they have kept
@@ -63,9 +66,39 @@ class Placement:
             self._candidates.clear()
 
     def expect(self, target: Target) -> None:
-        """Judge by another target workload from now on."""
+        """Judge by another target workload from now on, or as soon as its prices are known."""
+        self._coming = None
         if target != self.outlook.target:
-            self._judge_by(Outlook(target, self._rows.supply))
+            self._coming = target
+            self._go_on()
+
+    def look_ahead(self, view: View) -> None:
+        """Ask for the prices of the kinds of GPUs in a view, before a call needs them."""
+        for question in self.outlook.questions(self._coming or self.outlook.target, view):
+            self.prices.worth(question)
+
+    def learn(self, found: Found) -> None:
+        """Judge by these prices from now on."""
+        self.prices.learn(found)
+        if not self._go_on() and not found.keys().isdisjoint(self.outlook.questions(self.outlook.target)):
+            self._judge_by(self.outlook.under(self.outlook.target, self._rows.supply))
+
+    @property
+    def awaits_prices(self) -> bool:
+        """True while a target that was told to `expect` is not judged by yet."""
+        return self._coming is not None
+
+    def _go_on(self) -> bool:
+        """Judge by the target that is to come if its prices are known, or ask for them; tells whether it is judged by now."""
+        target = self._coming
+        unknown = [] if target is None else [question for question in self.outlook.questions(target) if not self.prices.is_known(question)]
+        for question in unknown:
+            self.prices.worth(question)
+        if target is None or unknown:
+            return False
+        self._coming = None
+        self._judge_by(self.outlook.under(target, self._rows.supply))
+        return True
 
     def _judge_by(self, outlook: Outlook) -> None:
         self.outlook = outlook
@@ -146,7 +179,7 @@ class Placement:
         For sets of whole GPUs in a cluster with NVLinks the weight of F is 0: what is lost in links has no place in it, and the worth of remainders, which comes next, tells both.
         """
         if self._rows.follow(view):
-            self._judge_by(Outlook(self.outlook.target, self._rows.supply))
+            self._judge_by(self.outlook.under(self.outlook.target, self._rows.supply))
         linked = shape is not None and shape.largest > 1 and not shape.is_shared and any(kind.islands for kind in view.classes)
         weight = 0.0 if linked else weight_of_fragmentation(self._rows.taken)
         return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight, self._rows.values if as_it_stands else {})
