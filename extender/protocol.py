@@ -221,7 +221,7 @@ def filter_answer(
     if call.nodes is None:
         kept: list[Text] = [b'{"Nodes":null,"NodeNames":[', Column(names[fitting], end=b","), b"]"]
     else:
-        kept = [b'{"NodeNames":null,"Nodes":', _nodes_answer(call.nodes, fitting)]
+        kept = [b'{"Nodes":', _nodes_answer(call.nodes, fitting), b',"NodeNames":null']
     reasons = [Column(names[at], end=b":", after=orjson.dumps(sentence) + b",") for at, sentence in refused]
     return written([*kept, b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', *reasons, b'},"Error":' + orjson.dumps(error) + b"}"])
 
