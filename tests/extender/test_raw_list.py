@@ -13,7 +13,7 @@ from extender.raw_list import read_list
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(['},{"a":', "]", '"items":[', "\\", "ä"]),
-    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.sampled_from(["a", "b", "items", '"'] ), inside, max_size=3),
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.sampled_from(["a", "b", "items", '"']), inside, max_size=3),
     max_leaves=12,
 )
 objects = st.dictionaries(st.sampled_from(["a", "b", "metadata", "items"]), values, max_size=4)
@@ -39,7 +39,9 @@ def whole(data: bytes) -> tuple[dict[str, Any], list[Any]] | None:
 
 
 flat = st.text("ab]}{[,", max_size=5)
-behind = st.dictionaries(st.sampled_from(["kind", "metadata"]), flat | st.dictionaries(st.sampled_from(["continue", "x"]), flat, max_size=2), max_size=2)
+behind = st.dictionaries(
+    st.sampled_from(["kind", "metadata"]), flat | st.dictionaries(st.sampled_from(["continue", "x"]), flat, max_size=2), max_size=2
+)
 
 
 @pytest.mark.parametrize("printer", PRINTERS)

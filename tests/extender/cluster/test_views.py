@@ -26,9 +26,15 @@ def renewed(before: View, after: View) -> set[str]:
     ("what", "expected"),
     [
         pytest.param(lambda state: state.apply_pod(pod("web").plain(cpu="2").bound_to("a").build()), {"host"}, id="a pod without GPUs"),
-        pytest.param(lambda state: state.apply_pod(pod("p").gpus(2).holding("a", *NODES.uuids("a")[:2]).build()), {"held", "host"}, id="a pod with GPUs"),
-        pytest.param(lambda state: state.apply_topology(changed(NODES.topologies[0], unhealthy=[1])), {"hardware", "held", "host"}, id="a GPU that fails"),
-        pytest.param(lambda state: state.apply_pod(pod("stranger").gpus(1).bound_to("b").build()), {"closed", "held", "host"}, id="a node that closes"),
+        pytest.param(
+            lambda state: state.apply_pod(pod("p").gpus(2).holding("a", *NODES.uuids("a")[:2]).build()), {"held", "host"}, id="a pod with GPUs"
+        ),
+        pytest.param(
+            lambda state: state.apply_topology(changed(NODES.topologies[0], unhealthy=[1])), {"hardware", "held", "host"}, id="a GPU that fails"
+        ),
+        pytest.param(
+            lambda state: state.apply_pod(pod("stranger").gpus(1).bound_to("b").build()), {"closed", "held", "host"}, id="a node that closes"
+        ),
         pytest.param(lambda state: state.hold("uid", 0, 1, 5.0), set(), id="a set held for a scored pod"),
     ],
 )
