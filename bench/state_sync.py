@@ -31,7 +31,7 @@ from extender.kube.watch import NODES, PAGE, PODS, TOPOLOGIES, UNHEALTHY, Reflec
 from extender.serve_command import collect_rarely
 
 _MB: Final = 1e6
-_SIZES: Final = ((1_000, 0), (1_000, 10_000), (10_000, 0), (10_000, 100_000), (50_000, 0), (50_000, 200_000))
+_SIZES: Final = ((1_000, 10_000), (10_000, 100_000), (50_000, 200_000))
 
 
 @contextmanager
@@ -141,29 +141,34 @@ def times(nodes: int, pods: int, runs: int) -> tuple[list[list[str]], dict[str, 
 
 
 def memory() -> tuple[list[list[str]], list[dict[str, Any]]]:
-    """Return the rows of the table of memory, and the figures behind them."""
-    rows, figures = [], []
-    per_node = 0.0
+    """Return the rows of the table of memory, and the figures behind them.
+
+    Of each number of nodes there are three clusters: without pods, with GPU pods alone, with all; what one node alone costs is what everybody has.
+    """
+    one = _of_size(1, 0)
+    rows, figures = [], [one]
     for nodes, pods in _SIZES:
-        with list_server(nodes, pods) as url:
-            found = measured("sync", url)
-        held = found["resident"] - found["before"]
-        if not pods:
-            per_node = held / nodes
-        per_pod = (held - per_node * nodes) / pods if pods else 0.0
+        bare, gpu_pods, whole = (_of_size(nodes, number) for number in (0, 1, pods))
+        figures += [bare, gpu_pods, whole]
+        plain = pods - gpu_pods["pods"]
         rows.append(
             [
                 f"{nodes:,}",
-                f"{pods:,}",
-                f"{found['resident'] / _MB:.0f}",
-                f"{held / _MB:.0f}",
-                f"{per_node:.0f}",
-                f"{per_pod:.0f}" if pods else "",
-                f"{found['cpu']:.1f}",
+                f"{gpu_pods['pods']:,} + {plain:,}",
+                f"{whole['resident'] / _MB:.0f}",
+                f"{(bare['resident'] - one['resident']) / nodes / 1000:.1f}",
+                f"{(gpu_pods['resident'] - bare['resident']) / gpu_pods['pods'] / 1000:.1f}",
+                f"{(whole['resident'] - gpu_pods['resident']) / plain / 1000:.2f}",
+                f"{whole['cpu']:.1f}",
             ]
         )
-        figures.append({"nodes": nodes, "pods": pods, **found})
     return rows, figures
+
+
+def _of_size(nodes: int, pods: int) -> dict[str, Any]:
+    """Take in a cluster of a size; ``pods`` 1 is as many as have GPUs."""
+    with list_server(nodes, pods) as url:
+        return {"nodes": nodes, **measured("sync", url)}
 
 
 def main(
@@ -186,8 +191,8 @@ def main(
     text += markdown.table(["", "fetch and orjson.loads", "fetch and take in", "ratio"], rows)
     if sizes:
         by_size, found = memory()
-        head = ["nodes", "pods", "RSS, MB", "of that the state, MB", "bytes a node", "bytes a pod", "start, s of processor"]
-        text += "\nMemory by size; one pod in five has GPUs.\n\n" + markdown.table(head, by_size)
+        head = ["nodes", "pods with GPUs + without", "RSS, MB", "kB a node", "kB a pod with GPUs", "kB a pod without", "start, s of processor"]
+        text += "\nMemory of the whole process by size, and what one more of each takes.\n\n" + markdown.table(head, by_size)
         figures["memory"] = found
     machine.write("state_sync", text)
     machine.write_json("state_sync", figures)

@@ -4,7 +4,7 @@ Called by `kube.watch` for each page of a list, so that calls are answered betwe
 once. Slices are quicker than the whole as well: what was read is still in the processor's cache when it is looked at.
 
 Where one object ends and the next begins is guessed from how the first one begins, and then proved: a slice counts only if it is JSON by itself, and text between two places of an array that
-is whole values can only have been cut at whole values. A wrong guess costs time, never an object. Whatever cannot be sliced is read as a whole.
+is whole values can only have been cut at whole values. A wrong guess costs time, never an object. Whatever does not end as such lists do, or cannot be sliced, is read as a whole.
 """
 
 import re
@@ -19,7 +19,9 @@ JsonObject = dict[str, Any]
 SLICE: Final = 32 * 1024  # bytes that are read together: a tenth of a millisecond, and well inside a processor's cache
 _ITEMS: Final = re.compile(rb'"items"\s*:\s*\[')
 _FIRST: Final = re.compile(rb'(\s*)(\{\s*"(?:[^"\\]|\\.)*"\s*:)')  # the blanks before an object, and how it begins
-_EMPTY: Final = b"]"
+# The end of the items and what may stand behind them: nothing where the API server has a type for the list, kind and metadata where it has none, or where kubectl prints it.
+_END: Final = re.compile(rb'\}\s*(\](?:\s*,\s*"\w+"\s*:\s*(?:"[^"\\]*"|\{(?:[^{}\[\]"\\]|"[^"\\]*")*\}))*\s*\}\s*)\Z')
+_LONGEST_END: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +45,27 @@ class RawList:
         if not self._between:
             yield list(self._read)
             return
-        at, wanted = self._start, SLICE
+        at, wanted, yielded = self._start, SLICE, 0
         while at < self._end:
             cut = self._data.find(self._between, at + wanted, self._end)
             found = _values(self._data[at : self._end if cut < 0 else cut + 1])
             if found is not None:
                 yield found
+                yielded += len(found)
                 at, wanted = self._end if cut < 0 else cut + 2, SLICE
             elif cut < 0:
-                yield self._rest(at)
+                yield self._rest(yielded)
                 return
             else:
                 wanted = 2 * (cut - at)  # it was cut inside an object
 
-    def _rest(self, at: int) -> list[Any]:
-        """Return all items by reading the whole, if nothing was yielded yet: what cannot be sliced may be JSON all the same, with two `items` for example."""
-        if at > self._start:
-            raise ValueError(f"what stands behind byte {at} of a list is no JSON")
-        whole: list[Any] = orjson.loads(self._data)["items"] or []
-        return whole
+    def _rest(self, yielded: int) -> list[Any]:
+        """Return the items that were not yielded yet by reading the whole: what cannot be sliced may be JSON all the same, with two `items` for example."""
+        whole = orjson.loads(self._data)
+        items: list[Any] = whole.pop("items") or []
+        if whole != self.head:
+            raise ValueError("a list has arrays behind its items, where no API server has any")
+        return items[yielded:]
 
 
 def _values(text: bytes) -> list[Any] | None:
@@ -90,11 +94,11 @@ def read_list(data: bytes) -> RawList | None:
 
 def _sliced(data: bytes) -> RawList | None:
     """Return the list with its items unread, None where it must be read as a whole to know what it is."""
-    opening = _ITEMS.search(data)
-    end = data.rfind(_EMPTY)
+    opening, ending = _ITEMS.search(data), _END.search(data, max(0, len(data) - _LONGEST_END))
     first = None if opening is None else _FIRST.match(data, opening.end())
-    if opening is None or first is None or end < first.end():
+    if opening is None or ending is None or first is None or ending.start(1) < first.end():
         return None
+    end = ending.start(1)
     try:
         head = orjson.loads(data[: opening.end()] + data[end:])
     except orjson.JSONDecodeError:

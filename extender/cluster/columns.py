@@ -93,7 +93,7 @@ class Taken:
     @property
     def bits(self) -> int:
         """Every GPU of which anything is held."""
-        return union((self.whole, *(1 << bit for bit in self.shares)))
+        return union((self.whole, *(1 << bit for bit in self.shares))) if self.shares else self.whole
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class Columns:
 
     def left_of(self, row: int, taken: "Taken") -> tuple[int, ...]:
         """Return MiB that shares may still take of each GPU of a node where that much is taken; 0 of one that is held whole or not usable."""
-        usable = int(self.usable[row]) & ~taken.whole
+        usable = self.usable.item(row) & ~taken.whole
         left = [0] * MOST_GPUS
         for bit, offered in enumerate(self.gpus[row].offered_mib):
             if usable >> bit & 1:

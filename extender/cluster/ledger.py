@@ -120,9 +120,9 @@ class Ledger:
         """Recompute what is held and left of the node's GPUs from its entries: after they changed, or after the node's GPUs did."""
         columns, row = self._columns, self._columns.row(node)
         taken = self.taken(node)
-        left = columns.left_of(row, taken)
-        if taken.bits != int(columns.held[row]) or tuple(columns.left[row].tolist()) != left:
-            columns.held[row] = taken.bits
+        bits, left = taken.bits, columns.left_of(row, taken)
+        if bits != columns.held.item(row) or tuple(columns.left[row].tolist()) != left:
+            columns.held[row] = bits
             columns.left[row] = left
             columns.touch(row)
 
@@ -154,8 +154,12 @@ class Ledger:
         gpus = self._columns.gpus[self._columns.row(node)]
         whole, shares = 0, dict[int, int]()
         for entry in self._on_node.get(node, {}).values():
-            if entry.uid not in without:
-                whole |= gpus.mask_of(entry.uuids - entry.shares.keys()) if entry.shares else gpus.mask_of(entry.uuids)
+            if entry.uid in without:
+                continue
+            if not entry.shares:
+                whole |= gpus.mask_of(entry.uuids)
+            else:
+                whole |= gpus.mask_of(entry.uuids - entry.shares.keys())
                 for bit, mib in _shares_by_bit(entry, gpus):
                     shares[bit] = shares.get(bit, 0) + mib
         return Taken(whole, shares)

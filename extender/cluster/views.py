@@ -31,6 +31,7 @@ class Views:
         self._hardware: tuple[int, _Arrays, Sequence[NodeGpus]] = (-1, {}, ())  # copied after so many `hardware_writes`
         self._closed: tuple[int, _Arrays, Sequence[str]] = (-1, {}, ())  # after so many `closed_writes`
         self._held: tuple[int, _Arrays] = (-1, {})  # after so many `gpu_writes`
+        self._host: tuple[int, _Arrays] = (-1, {})  # in that generation
 
     # --- tentative holds ---
 
@@ -96,6 +97,8 @@ class Views:
         if self._held[0] != columns.gpu_writes:
             free = _frozen(self._hardware[1]["usable"] & ~columns.held[:n])
             self._held = (columns.gpu_writes, {"free": free, **self._copies("left", "row_generation")})
+        if self._host[0] != columns.generation:
+            self._host = (columns.generation, self._copies("cpu_left", "memory_left", "host_generation"))
         return View(
             generation=columns.generation,
             taken_at=now,
@@ -106,7 +109,7 @@ class Views:
             closed_by=self._closed[2],
             classes=tuple(columns.classes),
             holds=tuple(self._holds.values()),
-            **self._copies("cpu_left", "memory_left", "host_generation"),
+            **self._host[1],
             **self._hardware[1],
             **self._closed[1],
             **self._held[1],

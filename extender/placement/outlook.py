@@ -64,6 +64,7 @@ class Outlook:
         self.target = target
         self._expected = Expectation(target, supply or {}, prices)
         self.prices = self._expected.prices
+        self._foreseen: set[GpuKind] = set()
         self._numbers: dict[tuple[str, bytes], int] = {}
         self._numbers_of_rooms: dict[tuple[str, tuple[int, ...]], int] = {}
         self._kinds: list[NodeKind] = []
@@ -71,13 +72,20 @@ class Outlook:
 
     def under(self, target: Target, supply: Mapping[GpuKind, int]) -> "Outlook":
         """Return the outlook under another target workload, with what is known of prices."""
-        return Outlook(target, supply, self.prices)
+        found = Outlook(target, supply, self.prices)
+        found._foreseen = self._met()
+        return found
 
-    def questions(self, target: Target, view: View | None = None) -> set[Question]:
-        """Return what must be known of prices to judge the kinds of GPUs that were met, and those of a view, under a target."""
-        kinds = [*self._kinds, *(() if view is None else kinds_of(view))]
-        gpus = {*self._expected.supply, *(gpu for kind in kinds for gpu in kind.gpus)}
-        return {question for gpu in gpus if (question := question_of(gpu, target)) is not None}
+    def foresee(self, view: View) -> None:
+        """Note the kinds of GPUs of a view, before the first call about it."""
+        self._foreseen |= {gpu for kind in kinds_of(view) for gpu in kind.gpus}
+
+    def questions(self, target: Target) -> set[Question]:
+        """Return what must be known of prices to judge the kinds of GPUs that were met, or foreseen, under a target."""
+        return {question for gpu in self._met() if (question := question_of(gpu, target)) is not None}
+
+    def _met(self) -> set[GpuKind]:
+        return {*self._foreseen, *self._expected.supply, *(gpu for kind in self._kinds for gpu in kind.gpus)}
 
     def numbers(self, kinds: Sequence[TopologyClass], class_index: NDArray[np.int32], offered: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return by which tables each of n nodes is judged, shape (n,); ``class_index`` (n,) into ``kinds``, ``offered`` (n, 16) MiB."""

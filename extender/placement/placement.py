@@ -74,7 +74,8 @@ class Placement:
 
     def look_ahead(self, view: View) -> None:
         """Ask for the prices of the kinds of GPUs in a view, before a call needs them."""
-        for question in self.outlook.questions(self._coming or self.outlook.target, view):
+        self.outlook.foresee(view)
+        for question in self.outlook.questions(self._coming or self.outlook.target):
             self.prices.worth(question)
 
     def learn(self, found: Found) -> None:
