@@ -54,6 +54,7 @@ format: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	@$(BIN)/python -m bench.decision_latency
+	@$(BIN)/python -m bench.nodes_form
 	@$(BIN)/python -m bench.topology_classes
 
 # Wants the machine for itself: all programs of a control plane run on it.

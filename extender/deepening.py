@@ -3,23 +3,18 @@
 A node opens with what is known of its class at once, a lower bound (`topology.collective.Depth`). `app` runs this beside its calls: it asks the state for
 classes whose tables could go deeper, has them worked out, and puts them in place; for everybody who remembers answers the nodes have changed then, and waiting pods
 are looked at again. Until the first answer is due (`ready`), the state works classes out by itself, as nobody waits for an answer yet.
-
-Not a thread: packing rings is Python and many short solver calls, and each would take the interpreter from the event loop for 5 ms at a time.
 """
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable
-from subprocess import PIPE
 from typing import Final
 
 import structlog
 
 from extender import log_keys
+from extender.child import output_of
 from extender.cluster import Cluster
 from topology.collective import Depth, MachineLinks
-from topology.errors import InternalError
 from topology.topology_class import Tables, TopologyClass
 from topology.topology_class.apart import answered, requested
 
@@ -71,21 +66,4 @@ class Deepening:
 
 async def work_out(machines: list[MachineLinks], depth: Depth) -> list[Tables]:
     """Return the tables of these machines, worked out by a process of its own, which is ended with the call; raises InternalError where it fails."""
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        # A thread starts it and waits for it: starting a process takes the loop up to 10 ms on a busy machine, and all the longer the larger this process is.
-        output = await asyncio.to_thread(_output_of_child, requested(machines, depth), started)
-    finally:
-        for process in started:
-            process.kill()
-    return answered(output)
-
-
-def _output_of_child(request: bytes, started: list[subprocess.Popen[bytes]]) -> bytes:
-    """Run the program on a request; ``started`` gets the process, for whoever has to end it."""
-    with subprocess.Popen([sys.executable, "-m", "topology.topology_class.apart"], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
-        started.append(process)
-        output, told = process.communicate(request)
-    if process.returncode:
-        raise InternalError(f"the process that works out tables ended with status {process.returncode}: {told.decode(errors='replace')[-500:]}")
-    return output
+    return answered(await output_of("topology.topology_class.apart", requested(machines, depth)))

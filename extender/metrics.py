@@ -4,7 +4,7 @@
 share counters.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -14,6 +14,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # memory and processor time of this process, read when they are asked for
         self.calls = Counter("linkwise_calls", "Extender calls by verb and outcome", ["verb", "outcome"], registry=self.registry)
         self.call_seconds = Histogram("linkwise_call_seconds", "Time to answer a call", ["verb"], buckets=_BUCKETS, registry=self.registry)
         self.refused_nodes = Counter("linkwise_refused_nodes", "Nodes refused by filter, by reason", ["reason"], registry=self.registry)

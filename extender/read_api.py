@@ -3,6 +3,7 @@
 Called by `app` for everything under /api/v1. Reads views and never changes anything; nothing here is on the hot path.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from extender.verbs import Verbs
 from topology.topology_class import TopologyClass
 
 
-def nodes(cluster: Cluster) -> list[JsonObject]:
-    """Return one short object for every node that has, or should have, GPUs."""
+def nodes(cluster: Cluster) -> Iterator[JsonObject]:
+    """Yield one short object for every node that has, or should have, GPUs: all of one moment, however long it takes to ask for them."""
     view = cluster.view()
-    offered = view.offered_now().tolist()
-    return [_node(view, row, offered[row]) for row in range(view.rows)]
+    for row in range(view.rows):
+        yield _node(view, row, view.offered_on(row).tolist())
 
 
 def node(cluster: Cluster, name: str) -> JsonObject | None:
@@ -29,7 +30,7 @@ def node(cluster: Cluster, name: str) -> JsonObject | None:
     row = view.row_of.get(name, -1)
     if not 0 <= row < view.rows:
         return None
-    offered = view.offered_now()[row].tolist()
+    offered = view.offered_on(row).tolist()
     answer = _node(view, row, offered)
     topology = cluster.topology_of(name)
     if topology is None:

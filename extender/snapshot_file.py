@@ -2,13 +2,15 @@
 
 Two doors, as the real one has: `SnapshotCluster.feed` is the source of objects for `cluster`, and it is also the binder behind `binding`: a Binding lands
 in memory and, on request, as one JSON line in a file, exactly as it would be posted. YAML and JSON, one `List`, several documents or both.
-An object that cannot be read is told and costs only itself.
+An object that cannot be read is told and costs only itself. A `SnapshotFile` is read while it is taken in, a few objects at a time where it is one list in JSON: 50,000 nodes as objects
+of Python would need ten times the memory of the state. Pods are kept as bytes.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ import yaml
 from extender.cluster import Cluster
 from extender.handoff.gpushare import node_of_unhealthy
 from extender.protocol import Binding, BindResult, BindVerdict, JsonObject
+from extender.raw_list import read_list
 from topology.errors import SnapshotError
 
 
@@ -30,6 +33,11 @@ class Snapshot:
     pods: tuple[JsonObject, ...] = ()
     problems: tuple[str, ...] = ()
     config_maps: tuple[JsonObject, ...] = ()  # those of gpushare's unhealthy GPUs
+
+    def objects(self) -> Iterator[tuple[str, Any]]:
+        """Yield everything as it is taken in: objects with their kind, and sentences about what could not be read, whose kind is empty."""
+        kinds = {"": self.problems, "Node": self.nodes, "ConfigMap": self.config_maps, "GPUTopology": self.topologies, "Pod": self.pods}
+        return ((kind, item) for kind, items in kinds.items() for item in items)
 
     def to_list(self) -> JsonObject:
         """Return one `List` object, as kubectl prints it."""
@@ -47,36 +55,78 @@ _PlainLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+_AS_JSON: Final = orjson.OPT_NON_STR_KEYS  # YAML may have other keys, which are nobody's business but must not get in the way
 _ACCEPTED: Final = "the output of kubectl get nodes,gputopologies,pods -A -o yaml (or json)"
 _BLANKS: Final = re.compile(r"\s*")
 _LISTS_IN_LISTS: Final = 4  # a file of Lists in documents in a JSON array nests three deep; more is damage, or a YAML alias to itself
 
 
-def read_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot file; raises SnapshotError where the file as a whole cannot be read."""
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """A snapshot that is read while it is taken in; ``name`` is for sentences."""
+
+    data: bytes
+    name: str
+
+    def objects(self) -> Iterator[tuple[str, Any]]:
+        """Yield objects and sentences, as `Snapshot.objects` does, in the order of the file; raises SnapshotError where it cannot be read on."""
+        for where, item in _scan(self.data, self.name):
+            yield from _looked_at(where, item)
+
+
+def open_snapshot(path: Path) -> SnapshotFile:
+    """Return a snapshot file to be taken in; raises SnapshotError where there is none."""
     try:
-        return parse_snapshot(path.read_bytes(), str(path))
+        return SnapshotFile(path.read_bytes(), str(path))
     except OSError as error:
         raise SnapshotError(f"snapshot {path} cannot be read: {error.strerror or error}") from error
 
 
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a snapshot file; raises SnapshotError where the file as a whole cannot be read."""
+    return _snapshot_of(open_snapshot(path))
+
+
 def parse_snapshot(data: bytes, name: str) -> Snapshot:
     """Read the bytes of a snapshot; ``name`` is for sentences."""
+    return _snapshot_of(SnapshotFile(data, name))
+
+
+def _snapshot_of(file: SnapshotFile) -> Snapshot:
     found: dict[str, list[JsonObject]] = {field: [] for field in _KINDS.values()}
-    problems: list[str] = []
-    for where, item in _objects(_documents(data, name), name):
-        problem = _problem_of(item)
-        if problem:
-            problems.append(f"{where}: {problem}")
-        elif item["kind"] == "Pod" and not isinstance(item.get("status", {}), dict):
-            # It may hold GPUs, so it stays, as a pod that has not ended.
-            problems.append(f"{where}: status of Pod {item['metadata']['name']} is no object; the pod counts as running")
-            found["pods"].append({**item, "status": {}})
-        elif item["kind"] == "ConfigMap" and node_of_unhealthy(item) is None:
-            continue
-        elif item["kind"] in _KINDS:
-            found[_KINDS[item["kind"]]].append(item)
+    problems: list[Any] = []
+    for kind, item in file.objects():
+        (found[_KINDS[kind]] if kind else problems).append(item)
     return Snapshot(problems=tuple(problems), **{kind: tuple(items) for kind, items in found.items()})
+
+
+def _looked_at(where: str, item: Any) -> Iterator[tuple[str, Any]]:
+    """Yield an object of a kind that means something here, or what is wrong with it."""
+    problem = _problem_of(item)
+    if problem:
+        yield "", f"{where}: {problem}"
+    elif item["kind"] == "Pod" and not isinstance(item.get("status", {}), dict):
+        # It may hold GPUs, so it stays, as a pod that has not ended.
+        yield "", f"{where}: status of Pod {item['metadata']['name']} is no object; the pod counts as running"
+        yield "Pod", {**item, "status": {}}
+    elif item["kind"] in _KINDS and (item["kind"] != "ConfigMap" or node_of_unhealthy(item) is not None):
+        yield item["kind"], item
+
+
+def _scan(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield every object with the place where it stands: from slices of one list in JSON, or from documents that are read as a whole."""
+    yielded = 0
+    try:
+        found = read_list(data) if data.lstrip()[:1] == b"{" else None
+        if found is not None and found.is_sliced:
+            for position, item in enumerate(chain.from_iterable(found.slices())):
+                for each in _objects([_with_kind(item, found.head)], f"{name} items[{position}]", 2):
+                    yield each
+                    yielded += 1
+            return
+    except ValueError:
+        pass  # no JSON, or not to the end; YAML in flow style begins like JSON
+    yield from islice(_objects(_documents(data, name), name), yielded, None)
 
 
 def _documents(data: bytes, name: str) -> list[Any]:
@@ -172,31 +222,45 @@ def _one_line(error: Exception) -> str:
 class SnapshotCluster:
     """The snapshot as a source of objects and as a binder; ``bindings_file`` gets one JSON line a Binding."""
 
-    snapshot: Snapshot
+    snapshot: Snapshot | SnapshotFile
     cluster: Cluster
     bindings_file: Path | None = None
-    _pods: dict[tuple[str, str], JsonObject] = field(default_factory=dict)
+    _pods: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
     def feed(self) -> list[str]:
-        """Put everything into the state; returns sentences about what could not be read."""
-        problems = list(self.snapshot.problems)
-        for node in self.snapshot.nodes:
-            self.cluster.apply_node(node)
-        for config_map in self.snapshot.config_maps:
-            self.cluster.apply_config_map(config_map)
-        for topology in self.snapshot.topologies:
-            problem = self.cluster.apply_topology(topology)
-            if problem:
-                problems.append(problem)
-        for pod in self.snapshot.pods:
-            self._pods[_key(pod)] = pod
-            self.cluster.apply_pod(pod)
-        return problems
+        """Put everything into the state, and let go of it but for the pods; returns sentences about what could not be read."""
+        problems: list[str] = []
+        unreadable: list[str] = []
+        for kind, item in self.snapshot.objects():
+            if not kind:
+                problems.append(item)
+            elif kind == "Pod":
+                self._keep(item)  # taken in when all nodes are known
+            elif (problem := self._take_in(kind, item)) is not None:
+                unreadable.append(problem)
+        self.snapshot = Snapshot()
+        for pod in self._pods.values():
+            self.cluster.apply_pod(orjson.loads(pod))
+        return problems + unreadable
+
+    def _take_in(self, kind: str, item: JsonObject) -> str | None:
+        if kind == "Node":
+            self.cluster.apply_node(item)
+        elif kind == "ConfigMap":
+            self.cluster.apply_config_map(item)
+        else:
+            return self.cluster.apply_topology(item)
+        return None
+
+    def _keep(self, pod: JsonObject) -> None:
+        self._pods[_key(pod)] = bytes(memoryview(orjson.dumps(pod, option=_AS_JSON)))  # orjson's own bytes keep all that it had set aside, 4 kB
 
     async def bind(self, binding: Binding, timeout_s: float) -> BindResult:  # noqa: ARG002 - memory does not make anybody wait
         """Put the Binding on its pod as the API server would: node and annotations in one step."""
         key = (binding.namespace, binding.name)
-        pod = self._pods.get(key, {"kind": "Pod", "metadata": {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid}})
+        known = self._pods.get(key)
+        unknown = {"kind": "Pod", "metadata": {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid}}
+        pod: JsonObject = unknown if known is None else orjson.loads(known)
         refusal = _refusal(pod, binding)
         if refusal:
             return BindResult(BindVerdict.REFUSED, refusal)
@@ -210,23 +274,25 @@ class SnapshotCluster:
             "metadata": {**metadata, "uid": binding.uid, "annotations": {**_annotations(metadata), **binding.annotations}},
             "spec": {**(pod.get("spec") or {}), "nodeName": binding.node},
         }
-        self._pods[key] = bound
+        self._keep(bound)
         self.cluster.apply_pod(bound)
         return BindResult(BindVerdict.BOUND)
 
     async def read_pod(self, namespace: str, name: str) -> JsonObject | None:
         """Return the pod as it is now."""
-        return self._pods.get((namespace, name))
+        known = self._pods.get((namespace, name))
+        return None if known is None else orjson.loads(known)
 
     def delete_pod(self, namespace: str, name: str) -> None:
         """Take a pod out, as a deletion that has run its course."""
-        pod = self._pods.pop((namespace, name), None)
-        if pod is not None:
+        known = self._pods.pop((namespace, name), None)
+        if known is not None:
+            pod = orjson.loads(known)
             self.cluster.remove_pod(str(pod["metadata"].get("uid") or f"{namespace}/{name}"))
 
     def pods(self) -> list[JsonObject]:
         """Return all pods as they are now: a snapshot of them gives the same state again."""
-        return list(self._pods.values())
+        return [orjson.loads(pod) for pod in self._pods.values()]
 
     def _write(self, binding: Binding) -> None:
         if self.bindings_file is not None:

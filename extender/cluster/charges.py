@@ -6,6 +6,8 @@ beyond what runs there later. So a pod whose init container and app share a GPU 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from extender.containers import ContainerKind, effective
 from topology.api import Allocation
@@ -20,11 +22,16 @@ class Charges:
     shares: Mapping[str, int]
 
 
+NO_SHARES: Final[Mapping[str, int]] = MappingProxyType({})  # of most pods
+
+
 def charges(allocation: Allocation, kinds: Mapping[str, ContainerKind]) -> Charges:
     """Return what an allocation charges; ``kinds`` are the pod's containers in the order in which they start.
 
     A container that the pod does not have counts as one that runs all the time: never less than may be in use. A GPU that any container has whole is charged whole.
     """
+    if not any(gpu.share_mib != WHOLE for gpus in allocation.containers.values() for gpu in gpus):
+        return Charges(allocation.uuids(), NO_SHARES)
     unknown = dict.fromkeys(allocation.containers.keys() - kinds.keys(), ContainerKind.SIDECAR)  # started before all others, and never ends
     given = [(kind, allocation.containers.get(name, ())) for name, kind in {**unknown, **kinds}.items()]
     own = {gpu.uuid for _, gpus in given for gpu in gpus if gpu.share_mib == WHOLE}

@@ -29,12 +29,15 @@ class Closures:
     def close(self, node: str, key: str, refusal: Refusal, detail: str) -> None:
         """Close a node for a reason; undo with `open`."""
         self._of_node.setdefault(node, {})[key] = Closure(refusal, detail)
-        self._show(node)
+        self.show(node)
 
     def open(self, node: str, key: str) -> None:
         """Take a reason back; the node opens with its last one."""
-        self._of_node.get(node, {}).pop(key, None)
-        self._show(node)
+        closures = self._of_node.get(node)
+        if closures is not None and closures.pop(key, None) is not None:
+            if not closures:
+                del self._of_node[node]
+            self.show(node)
 
     def has(self, node: str, key: str) -> bool:
         """Tell whether that reason closes the node."""
@@ -46,12 +49,14 @@ class Closures:
 
     def of(self, node: str, without: AbstractSet[str] = frozenset()) -> Closure:
         """Return what closes a node, as if the reasons in ``without`` were not there."""
-        closures = sorted((closure for key, closure in self._of_node.get(node, {}).items() if key not in without), key=lambda each: each.refusal)
+        known = self._of_node.get(node)
+        closures = sorted((closure for key, closure in known.items() if key not in without), key=lambda each: each.refusal) if known else ()
         if closures:
             return Closure(closures[0].refusal, "; ".join(closure.detail for closure in closures))
         return Closure(Refusal.NO_TOPOLOGY if self._columns.class_index[self._columns.row(node)] == NO_CLASS else Refusal.FITS)
 
-    def _show(self, node: str) -> None:
+    def show(self, node: str) -> None:
+        """Write what closes a node into its row; called here, and where a node has got its class or lost it."""
         row = self._columns.row(node)
         shown = self.of(node)
         if (shown.refusal, shown.detail) == (Refusal(int(self._columns.closed[row])), self._columns.closed_by[row]):

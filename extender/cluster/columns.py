@@ -1,7 +1,7 @@
 """One row a node: the numbers that a decision reads, as numpy arrays that grow by doubling.
 
-Written only by `state` and `ledger`; `view` takes read-only copies. What cannot be a number (UUIDs, names) stands beside the arrays in plain
-lists. Every write stamps its row with a new generation, so that cached results are recomputed for the rows that changed since, and no others. What changes
+Written only by `state` and `ledger`; `view` takes read-only copies. What cannot be a number (UUIDs, names) stands beside the arrays in
+lists (`pieces`). Every write stamps its row with a new generation, so that cached results are recomputed for the rows that changed since, and no others. What changes
 of CPU and memory alone stamps another array: it moves scores, never what fits.
 """
 
@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.cluster.name_table import NameTable
+from extender.cluster.pieces import Pieces
 from extender.reasons import Refusal
 from topology.capacity import MOST_GPUS, offered_mib
 from topology.inventory import Inventory
@@ -19,6 +21,7 @@ from topology.topology_class import TopologyClass, union
 
 NO_CLASS = -1
 UNKNOWN: Final = 2**62  # of CPU or memory left, where no Node was seen that tells; no sum comes near it
+NOT_TOLD: Final = -(2**62)  # of the time at which an agent looked
 _FIRST_CAPACITY = 64
 
 
@@ -75,6 +78,8 @@ _EMPTY: Final = {
     "cpu_left": UNKNOWN,
     "memory_left": UNKNOWN,
     "host_generation": 0,
+    "heard_us": NOT_TOLD,
+    "silent": False,
 }
 
 
@@ -88,7 +93,7 @@ class Taken:
     @property
     def bits(self) -> int:
         """Every GPU of which anything is held."""
-        return union((self.whole, *(1 << bit for bit in self.shares)))
+        return union((self.whole, *(1 << bit for bit in self.shares))) if self.shares else self.whole
 
 
 @dataclass(slots=True)
@@ -99,8 +104,9 @@ class Columns:
     generation: int = 0
     names: list[str] = field(default_factory=list)
     row_of: dict[str, int] = field(default_factory=dict)
-    gpus: list[NodeGpus] = field(default_factory=list)
-    closed_by: list[str] = field(default_factory=list)  # the detail behind `closed`, for explain
+    name_table: NameTable = field(init=False)  # `row_of` for many names at once
+    gpus: Pieces[NodeGpus] = field(default_factory=Pieces)
+    closed_by: Pieces[str] = field(default_factory=Pieces)  # the detail behind `closed`, for explain
     classes: list[TopologyClass] = field(default_factory=list)
     class_index: NDArray[np.int32] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, NO_CLASS, np.int32))  # (capacity,)
     usable: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.uint32))  # (capacity,) bits of healthy GPUs
@@ -116,9 +122,18 @@ class Columns:
     cpu_left: NDArray[np.int64] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, UNKNOWN, np.int64))  # (capacity,) millicores
     memory_left: NDArray[np.int64] = field(default_factory=lambda: np.full(_FIRST_CAPACITY, UNKNOWN, np.int64))  # (capacity,) MiB
     host_generation: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.int64))  # (capacity,) never before row_generation
+    heard_us: NDArray[np.int64] = field(
+        default_factory=lambda: np.full(_FIRST_CAPACITY, NOT_TOLD, np.int64)
+    )  # (capacity,) Unix time of the agent's last look
+    silent: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.bool_))  # (capacity,) closed for that it is long ago
     _class_of_key: dict[str, int] = field(default_factory=dict)
-    node_writes: int = 0  # how often a node was added, opened, closed or got other GPUs: all else is what pods do
-    _lists_shared: bool = False  # a view holds `gpus` and `closed_by`: copy before the next write
+    hardware_writes: int = 0  # how often a node was added or got other GPUs
+    closed_writes: int = 0  # how often a node was added, opened or closed
+    gpu_writes: int = 0  # how often anything changed of what fits on some node: all else is CPU and memory
+
+    def __post_init__(self) -> None:
+        """Look names up in the list that grows here."""
+        self.name_table = NameTable(self.names)
 
     def row(self, name: str) -> int:
         """Return the row of that node, a new one at its first mention."""
@@ -130,18 +145,19 @@ class Columns:
         row = self.count
         self.count += 1
         self.row_of[name] = row
-        self._own_lists()
         self.names.append(name)
         self.gpus.append(NO_GPUS)
         self.closed_by.append("")
         self.closed[row] = Refusal.NO_TOPOLOGY
-        self.node_writes += 1
+        self.hardware_writes += 1
+        self.closed_writes += 1
         self.touch(row)
         return row
 
     def touch(self, row: int) -> None:
         """Stamp a row as changed in anything."""
         self.touch_host(row)
+        self.gpu_writes += 1
         self.row_generation[row] = self.generation
 
     def touch_host(self, row: int) -> None:
@@ -149,21 +165,15 @@ class Columns:
         self.generation += 1
         self.host_generation[row] = self.generation
 
-    def share_lists(self) -> tuple[list[NodeGpus], list[str]]:
-        """Hand out `gpus` and `closed_by` to a view; the next write goes to copies."""
-        self._lists_shared = True
-        return self.gpus, self.closed_by
-
     def set_gpus(self, row: int, gpus: NodeGpus) -> None:
-        """Replace the identities and sizes of a node's GPUs."""
-        self._own_lists()
-        self.node_writes += 1
+        """Replace the identities and sizes of a node's GPUs; its class and which of them are usable are written beside this."""
+        self.hardware_writes += 1
         self.gpus[row] = gpus
         self.offered[row] = gpus.offered_mib + (0,) * (MOST_GPUS - len(gpus.offered_mib))
 
     def left_of(self, row: int, taken: "Taken") -> tuple[int, ...]:
         """Return MiB that shares may still take of each GPU of a node where that much is taken; 0 of one that is held whole or not usable."""
-        usable = int(self.usable[row]) & ~taken.whole
+        usable = self.usable.item(row) & ~taken.whole
         left = [0] * MOST_GPUS
         for bit, offered in enumerate(self.gpus[row].offered_mib):
             if usable >> bit & 1:
@@ -174,8 +184,7 @@ class Columns:
 
     def set_closed(self, row: int, refusal: Refusal, detail: str) -> None:
         """Close a node with a reason and what is behind it, or open it (FITS)."""
-        self._own_lists()
-        self.node_writes += 1
+        self.closed_writes += 1
         self.closed[row] = refusal
         self.closed_by[row] = detail
 
@@ -193,11 +202,6 @@ class Columns:
         number = self._class_of_key[topology_class.key]
         self.classes[number] = topology_class
         return [int(row) for row in np.flatnonzero(self.class_index[: self.count] == number)]
-
-    def _own_lists(self) -> None:
-        if self._lists_shared:
-            self.gpus, self.closed_by = list(self.gpus), list(self.closed_by)
-            self._lists_shared = False
 
     def _double(self) -> None:
         for name, empty in _EMPTY.items():

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from extender.cluster.charges import Charges
 from extender.cluster.columns import NodeGpus
+from extender.cluster.machines import NodeTopology
 from extender.handoff import gpushare
 from extender.handoff.gpushare import PluginGpus
 from topology.api import GpuSpec, GPUTopology, GPUTopologySpec, LinkRows, ObjectMeta, SourceSpec
@@ -135,9 +136,13 @@ class PluginNodes:
         source = SourceSpec(quality="fallback", notes=("no GPUTopology is published: GPUs and sizes are those that gpushare's device plugin tells",))
         return GPUTopology(metadata=ObjectMeta(name=node), spec=GPUTopologySpec(gpus=specs, links=LinkRows(gpus=rows), source=source))
 
-    def look_at(self, node: str, topology: GPUTopology | None) -> Served:
+    def look_at(self, node: str, topology: NodeTopology | None) -> Served:
         """Work out how the plugin serves a node with that topology (a stand-in, perhaps), and keep it for `of`."""
-        served = self._served[node] = self._look(node, topology)
+        served = self._look(node, topology)
+        if served is _NOT_SERVED:
+            self._served.pop(node, None)  # most nodes: nothing is kept of them
+        else:
+            self._served[node] = served
         if served.uuid_of:
             self._minors.setdefault(node, {}).update({uuid: minor for minor, uuid in served.uuid_of.items() if not gpushare.is_stand_in(uuid)})
         return served
@@ -150,10 +155,11 @@ class PluginNodes:
         """Return the nodes that the plugin serves, by name."""
         return sorted(self._plugins)
 
-    def _look(self, node: str, topology: GPUTopology | None) -> Served:
+    def _look(self, node: str, topology: NodeTopology | None) -> Served:
         gpus = self._plugins.get(node)
         if gpus is None:
-            return Served(problem=self._unreadable.get(node, ""))
+            unreadable = self._unreadable.get(node, "")
+            return Served(problem=unreadable) if unreadable else _NOT_SERVED
         if gpus.count > MOST_GPUS:
             return Served(gpus, problem=f"{keys.GPUSHARE_COUNT} of the Node is {gpus.count}; accepted: at most {MOST_GPUS}")
         if gpus.units and gpus.mib_of_unit != self.mib_of_unit:
@@ -161,9 +167,8 @@ class PluginNodes:
             return Served(gpus, problem=f"{units}, and a pod's number cannot mean both")
         if topology is None:
             return Served(gpus)
-        unhealthy = sum(not gpu.healthy for gpu in topology.status.gpus)
         try:
-            uuid_of = gpushare.uuids_by_minor(topology.inventory().gpus, gpus.count, unhealthy)
+            uuid_of = gpushare.uuids_by_minor(topology.named_gpus(), gpus.count, len(topology.unhealthy))
             return Served(gpus, uuid_of, self._unhealthy_uuids(node, uuid_of))
         except InputError as error:
             return Served(gpus, problem=str(error))
@@ -192,6 +197,8 @@ class PluginNodes:
         A UUID that the node has is never touched. ``share``: the pod's own annotations, whose minor number speaks for a UUID that nobody tells any more.
         """
         uuid_of = self.of(node).uuid_of
+        if not uuid_of:
+            return charged
         lost = charged.uuids - set(uuid_of.values())
         names = {uuid: uuid_of[minor] for uuid in lost if (minor := self._minor(node, uuid, share)) is not None and minor in uuid_of}
         if not names:

@@ -6,7 +6,7 @@ they are shown in the columns of those that have a row. This decides nothing abo
 before the extender is called. It is for scores. Resizes in place count as asked for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,9 +37,14 @@ def read_node(raw: Mapping[str, Any]) -> NodeFacts:
 
 @dataclass(slots=True)
 class _Sums:
-    """One node: what it has to give, None before its Node is seen, and what its pods request together."""
+    """One node: what it has to give, None before its Node is seen, and what its pods request together.
+
+    ``row`` and what is ``shown`` there; -1 before the node has a row.
+    """
 
     name: str
+    row: int = -1
+    shown: tuple[int, int] = (UNKNOWN, UNKNOWN)
     facts: NodeFacts | None = None
     pods: int = 0
     cpu_milli: int = 0
@@ -60,11 +65,10 @@ class _Sums:
 _NO_FACTS: Final = NodeFacts()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed, but not frozen either: one is made for every pod of a cluster
 class _Charge:
     sums: _Sums
     requests: Requests
-    promised: bool  # decided here; no bound pod was seen
 
 
 class Hosts:
@@ -73,7 +77,8 @@ class Hosts:
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._nodes: dict[str, _Sums] = {}
-        self._charges: dict[str, _Charge] = {}  # by pod UID
+        self._bound: dict[str, _Charge] = {}  # by pod UID, those that were seen bound
+        self._promised: dict[str, _Charge] = {}  # decided here; no bound pod was seen
         self._rows_shown = 0
 
     # --- Nodes ---
@@ -105,35 +110,31 @@ class Hosts:
 
     def promise(self, uid: str, node: str, requests: Requests) -> None:
         """Count a pod that is to be bound, unless it was seen bound somewhere; undo with `forget`."""
-        known = self._charges.get(uid)
-        if known is None or known.promised:
-            self._count(uid, node, requests, promised=True)
+        if uid not in self._bound:
+            self._count(self._promised, uid, node, requests)
 
     def forget(self, uid: str) -> None:
         """Undo a promise whose pod was never seen bound; what a bound pod requests stays."""
-        known = self._charges.get(uid)
-        if known is not None and known.promised:
-            self.release(uid)
+        self._take_off(self._promised.pop(uid, None))
 
     def charge(self, uid: str, node: str, requests: Requests) -> None:
         """Count a pod that sits on a node, in place of what was known of it; undo with `release`."""
-        self._count(uid, node, requests, promised=False)
+        promised = self._promised.pop(uid, None) if self._promised else None
+        self._count(self._bound, uid, node, requests)
+        self._take_off(promised)
 
     def release(self, uid: str) -> None:
         """Take a pod out that has ended or is gone."""
-        known = self._charges.pop(uid, None)
-        if known is not None:
-            known.sums.count(known.requests, -1)
-            self._show(known.sums)
+        self._take_off(self._bound.pop(uid, None) or self._promised.pop(uid, None))
 
     def requests_of(self, uid: str) -> Requests:
         """Return what is counted for that pod."""
-        known = self._charges.get(uid)
+        known = self._bound.get(uid) or self._promised.get(uid)
         return NOTHING if known is None else known.requests
 
-    def bound(self) -> Iterator[str]:
-        """Yield the UIDs of the pods that were seen bound."""
-        return (uid for uid, charge in self._charges.items() if not charge.promised)
+    def bound(self) -> tuple[str, ...]:
+        """Return the UIDs of the pods that were seen bound."""
+        return tuple(self._bound)
 
     # --- columns ---
 
@@ -142,19 +143,24 @@ class Hosts:
         for row in range(self._rows_shown, self._columns.count):
             sums = self._nodes.get(self._columns.names[row])
             if sums is not None:
-                self._columns.cpu_left[row], self._columns.memory_left[row] = sums.left()
+                sums.row, sums.shown = row, sums.left()
+                self._columns.cpu_left[row], self._columns.memory_left[row] = sums.shown
         self._rows_shown = self._columns.count
 
-    def _count(self, uid: str, node: str, requests: Requests, *, promised: bool) -> None:
-        known = self._charges.get(uid)
-        charge = _Charge(self._sums(node), requests, promised)
-        self._charges[uid] = charge
+    def _count(self, charges: dict[str, _Charge], uid: str, node: str, requests: Requests) -> None:
+        known = charges.get(uid)
+        charge = charges[uid] = _Charge(self._sums(node), requests)
         charge.sums.count(requests, 1)
         if known is not None:
             known.sums.count(known.requests, -1)
             if known.sums is not charge.sums:
                 self._show(known.sums)
         self._show(charge.sums)
+
+    def _take_off(self, charge: _Charge | None) -> None:
+        if charge is not None:
+            charge.sums.count(charge.requests, -1)
+            self._show(charge.sums)
 
     def _sums(self, name: str) -> _Sums:
         sums = self._nodes.get(name)
@@ -164,17 +170,21 @@ class Hosts:
 
     def _show(self, sums: _Sums) -> None:
         """Write what is left into the node's row where that is news; forget a node of which nothing is known any more."""
-        row = self._columns.row_of.get(sums.name)
+        if sums.row < 0:
+            sums.row = self._columns.row_of.get(sums.name, -1)
         left = sums.left()
-        if row is not None and left != (self._columns.cpu_left[row], self._columns.memory_left[row]):
-            self._columns.cpu_left[row], self._columns.memory_left[row] = left
-            self._columns.touch_host(row)
+        if sums.row >= 0 and left != sums.shown:
+            sums.shown = self._columns.cpu_left[sums.row], self._columns.memory_left[sums.row] = left
+            self._columns.touch_host(sums.row)
         if sums.facts is None and not sums.pods:
             del self._nodes[sums.name]
 
 
 def _left(allocatable: int | None, requested: int) -> int:
-    return UNKNOWN if allocatable is None else max(-_MOST, min(_MOST, allocatable - requested))
+    if allocatable is None:
+        return UNKNOWN
+    left = allocatable - requested
+    return left if -_MOST < left < _MOST else max(-_MOST, min(_MOST, left))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

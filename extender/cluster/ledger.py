@@ -52,6 +52,8 @@ class Ledger:
         self.hosts = Hosts(columns)
         self._entries: dict[str, Entry] = {}
         self._on_node: dict[str, dict[str, Entry]] = {}
+        self._promised: set[str] = set()
+        self._unseen: set[str] = set()  # confirmed, and not entered since
 
     # --- the walk of a pod ---
 
@@ -78,6 +80,8 @@ class Ledger:
         if entry is not None and entry.state is EntryState.PROMISED:
             # What it holds stays the same, so nothing is to be settled.
             self._entries[uid] = self._on_node[entry.node][uid] = replace(entry, state=EntryState.CONFIRMED)
+            self._promised.discard(uid)
+            self._unseen.add(uid)
 
     def forget(self, uid: str) -> Entry | None:
         """Undo a promise whose binding has not taken effect and never will; entries that are more than promised stay."""
@@ -91,6 +95,7 @@ class Ledger:
 
     def enter(self, entry: Entry) -> None:
         """Enter what a bound pod or a node's agent shows; undo with `release`. Counts two holders of one GPU as they are."""
+        self._unseen.discard(entry.uid)
         known = self._entries.get(entry.uid)
         if known == entry:
             return
@@ -102,7 +107,12 @@ class Ledger:
         """Take a pod's entry out; its GPUs are free at once unless another pod holds them too."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
-            del self._on_node[entry.node][uid]
+            self._promised.discard(uid)
+            self._unseen.discard(uid)
+            there = self._on_node[entry.node]
+            del there[uid]
+            if not there:
+                del self._on_node[entry.node]
             self.settle(entry.node)
         return entry
 
@@ -110,9 +120,9 @@ class Ledger:
         """Recompute what is held and left of the node's GPUs from its entries: after they changed, or after the node's GPUs did."""
         columns, row = self._columns, self._columns.row(node)
         taken = self.taken(node)
-        left = columns.left_of(row, taken)
-        if taken.bits != int(columns.held[row]) or (columns.left[row] != left).any():
-            columns.held[row] = taken.bits
+        bits, left = taken.bits, columns.left_of(row, taken)
+        if bits != columns.held.item(row) or tuple(columns.left[row].tolist()) != left:
+            columns.held[row] = bits
             columns.left[row] = left
             columns.touch(row)
 
@@ -121,6 +131,14 @@ class Ledger:
     def get(self, uid: str) -> Entry | None:
         """Return the entry of that pod."""
         return self._entries.get(uid)
+
+    def promised(self) -> int:
+        """Return how many promises stand."""
+        return len(self._promised)
+
+    def unseen(self) -> tuple[str, ...]:
+        """Return the pods that were bound from here and that nobody has shown bound yet."""
+        return tuple(self._unseen)
 
     def charged(self, uid: str, allocation: str | None) -> Charges | None:
         """Return what a pod is charged by that allocation already: all that can be told of one that nobody showed, whose Binding alone is known without its containers."""
@@ -136,8 +154,12 @@ class Ledger:
         gpus = self._columns.gpus[self._columns.row(node)]
         whole, shares = 0, dict[int, int]()
         for entry in self._on_node.get(node, {}).values():
-            if entry.uid not in without:
-                whole |= gpus.mask_of(entry.uuids - entry.shares.keys()) if entry.shares else gpus.mask_of(entry.uuids)
+            if entry.uid in without:
+                continue
+            if not entry.shares:
+                whole |= gpus.mask_of(entry.uuids)
+            else:
+                whole |= gpus.mask_of(entry.uuids - entry.shares.keys())
                 for bit, mib in _shares_by_bit(entry, gpus):
                     shares[bit] = shares.get(bit, 0) + mib
         return Taken(whole, shares)
@@ -151,6 +173,7 @@ class Ledger:
 
     def _put(self, entry: Entry) -> None:
         self._entries[entry.uid] = entry
+        (self._promised.add if entry.state is EntryState.PROMISED else self._promised.discard)(entry.uid)
         self._on_node.setdefault(entry.node, {})[entry.uid] = entry
         self.settle(entry.node)
 

@@ -4,16 +4,18 @@
 uses GPUs, is what counts, however odd the rest of it looks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
 
-from extender.containers import ContainerKind, container_kinds, gpu_containers
+from extender.containers import MOST_CONTAINERS, ContainerKind, container_kinds, gpu_containers
 from extender.demand import read_demand
 from extender.demand_class import DemandClass, class_of
 from extender.handoff import gpushare, native
-from extender.requests import read_requests
+from extender.requests import NOTHING, Requests, read_requests
 from topology.api import Allocation, annotations
 from topology.capacity import MIB_PER_GIB, WHOLE
 from topology.errors import AllocationError, DemandError
@@ -55,8 +57,58 @@ class BoundPod:
         return None if self.share is not None else DemandClass(self.cpu_milli, self.gpus, model=self.model)
 
 
-def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
-    """Return the pod where it holds GPUs now, None where it is unbound, has ended, or uses none."""
+@dataclass(slots=True)  # not frozen, which would take half of the time in which such a pod is read
+class PlainPod:
+    """A pod that has nothing to do with GPUs: what it requests of its node (empty: of none yet) until its containers have ``ended``."""
+
+    uid: str
+    node: str
+    requests: Requests = NOTHING
+    ended: bool = False
+
+
+_PLAIN: Final = frozenset(("cpu", "memory", "ephemeral-storage"))  # resources that are no GPU under any name
+
+
+def read_plain_pod(raw: Mapping[str, Any]) -> PlainPod | None:
+    """Return what matters of a pod that certainly has nothing to do with GPUs, None for any other, and for what no API server would write.
+
+    Nearly all pods of a cluster are such: no container asks for more than CPU, memory and disk, and there is no allocation. All else is read with care (`read_bound_pod`).
+    """
+    try:
+        metadata, spec = raw["metadata"], raw["spec"]
+        uid, node, containers = metadata["uid"], spec.get("nodeName") or "", spec["containers"]
+        is_plain = (
+            type(uid) is str
+            and type(node) is str
+            and bool(uid and containers)
+            and annotations.ALLOCATION not in (metadata.get("annotations") or ())
+            and _ask_nothing_special(containers)
+            and _ask_nothing_special(spec.get("initContainers") or ())
+        )
+        if not is_plain:
+            return None
+        if not node:
+            return PlainPod(uid, node)
+        ended = (raw.get("status") or _NO_STATUS).get("phase") in ("Succeeded", "Failed")
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return PlainPod(uid, node, NOTHING if ended else read_requests(raw), ended)
+
+
+def _ask_nothing_special(containers: Iterable[Mapping[str, Any]]) -> bool:
+    for container in containers:
+        resources = container.get("resources")
+        if resources and not (_PLAIN.issuperset(resources.get("requests") or ()) and _PLAIN.issuperset(resources.get("limits") or ())):
+            return False
+    return True
+
+
+_NO_STATUS: Final[Mapping[str, Any]] = {}
+
+
+def read_bound_pod(raw: Mapping[str, Any], resource: str, requests: Requests | None = None) -> BoundPod | None:
+    """Return the pod where it holds GPUs now, None where it is unbound, has ended, or uses none; ``requests`` are its own, where they were read already."""
     metadata, spec, status = (_mapping(raw.get(key)) for key in ("metadata", "spec", "status"))
     node = spec.get("nodeName")
     uid = uid_of(metadata)
@@ -71,7 +123,7 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
     if raw_annotation is not None:
         try:
             allocation = native.decode(raw_annotation)
-            problem = _contradiction(allocation, node, whole, shared=shared) or _short_of_memory(allocation, raw, resource)
+            problem = _contradiction(allocation, node, whole, shared=shared) or (shared and _short_of_memory(allocation, raw, resource)) or ""
         except AllocationError as error:
             problem = str(error)
     elif not whole and not shared:
@@ -87,13 +139,19 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str) -> BoundPod | None:
         allocation=None if problem else allocation,
         problem=share_problem if raw_annotation is None else problem,
         created=_time(metadata.get("creationTimestamp")),
-        kinds=container_kinds(raw),
+        kinds=_shared_kinds(tuple(container_kinds(raw).items())),
         share=share,
         pending=status.get("phase") in (None, "Pending"),
         shared=shared,
-        cpu_milli=read_requests(raw).cpu_milli,
+        cpu_milli=(read_requests(raw) if requests is None else requests).cpu_milli,
         model=model if isinstance(model := found.get(annotations.GPU_MODEL), str) else None,
     )
+
+
+@lru_cache(4096)
+def _shared_kinds(kinds: tuple[tuple[str, ContainerKind], ...]) -> Mapping[str, ContainerKind]:
+    """Return one object for the containers of equal pods; they come from few templates."""
+    return MappingProxyType(dict(kinds))
 
 
 def _share(raw: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[gpushare.Share | None, str]:
@@ -155,6 +213,9 @@ def uid_of(metadata: Mapping[str, Any]) -> str:
 
 def _uses(raw: Mapping[str, Any], resource: str) -> tuple[int, bool]:
     """Count whole GPUs by the rule for effective requests, and tell whether the pod uses a GPU in part as well; a pod too odd for the rule uses some of one at least."""
+    whole = _whole_alone(raw, resource)
+    if whole is not None:
+        return whole, False
     stripped = {**raw, "metadata": {}}  # wishes do not matter any more
     named = {name for amounts in _amounts(raw) for name, amount in amounts.items() if _is_gpu(name, resource) and amount not in (0, "0")}
     try:
@@ -162,6 +223,30 @@ def _uses(raw: Mapping[str, Any], resource: str) -> tuple[int, bool]:
     except DemandError:
         return 0, bool(named)
     return shape.gpus, shape.is_shared or bool(named - {resource})
+
+
+def _whole_alone(raw: Mapping[str, Any], resource: str) -> int | None:
+    """Return the whole GPUs of a pod as most are: its containers run together and ask for nothing special besides. None for any other."""
+    spec = raw["spec"]
+    containers = spec.get("containers")
+    if spec.get("initContainers") or type(containers) is not list or len(containers) > MOST_CONTAINERS:
+        return None
+    plain, names, together = _PLAIN | {resource}, set[str](), 0
+    for container in containers:
+        if type(container) is not dict or type(resources := container.get("resources") or {}) is not dict:
+            return None
+        requests, limits = resources.get("requests"), resources.get("limits")
+        asked = {amounts.get(resource, "0") for amounts in (requests, limits) if type(amounts) is dict} or {"0"}
+        count = _FEW.get(asked.pop()) if len(asked) == 1 else None
+        name = container.get("name")
+        if count is None or not plain.issuperset(requests or ()) or not plain.issuperset(limits or ()) or type(name) is not str or name in names:
+            return None
+        names.add(name)
+        together += count
+    return None if "" in names else together
+
+
+_FEW: Final = {str(count): count for count in range(17)}  # GPUs of one container, as everybody writes them
 
 
 def _is_gpu(name: object, resource: str) -> bool:
@@ -188,4 +273,4 @@ def _time(value: object) -> datetime | None:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if type(value) is dict or isinstance(value, Mapping) else {}

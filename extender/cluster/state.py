@@ -7,32 +7,34 @@ be read closes its node by name and is never dropped. Who decides about GPUs rea
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from extender.cluster.charges import Charges, charges
 from extender.cluster.closures import Closures
-from extender.cluster.columns import NO_CLASS, NO_GPUS, Columns, NodeGpus
+from extender.cluster.columns import NO_CLASS, NO_GPUS, NOT_TOLD, Columns, NodeGpus
 from extender.cluster.gpushare_nodes import PluginNodes, Served
 from extender.cluster.hosts import NodeFacts, read_node
 from extender.cluster.ledger import Entry, EntryState, Ledger
+from extender.cluster.machines import Machines, NodeTopology, microseconds
 from extender.cluster.observed import ObservedHolders
-from extender.cluster.pods import BoundPod, has_ended, node_of, read_bound_pod, uid_of
+from extender.cluster.pods import BoundPod, PlainPod, has_ended, node_of, read_bound_pod, read_plain_pod, uid_of
 from extender.cluster.view import TentativeHold, View
+from extender.cluster.views import Views
 from extender.handoff import native
 from extender.handoff.gpushare_order import Assumed, AssumeOrder, Turn
 from extender.reasons import Refusal
-from extender.requests import read_requests
-from topology.api import GpuHolder, GPUTopology, read_gputopology
+from extender.requests import Requests, read_requests
+from topology.api import GPUTopology
 from topology.collective import Depth
 from topology.errors import TopologyError
-from topology.topology_class import TopologyClass, topology_class
+from topology.topology_class import TopologyClass
 
 
 class Cluster:
@@ -64,12 +66,11 @@ class Cluster:
         self._bound: dict[str, dict[str, BoundPod]] = {}  # node -> uid -> pod, all that use GPUs
         self._node_of_pod: dict[str, str] = {}
         self._closures = Closures(self._columns)
-        self._topologies: dict[str, GPUTopology] = {}
+        self._machines = Machines()
+        self._topologies: dict[str, NodeTopology] = {}
         self.gpushare = PluginNodes()  # written here alone; others read
         self.assume_order = AssumeOrder(clock, time.time_ns)
-        self._holds: dict[str, TentativeHold] = {}
-        self._view: View | None = None
-        self._still: tuple[int, dict[str, NDArray[Any]]] = (-1, {})  # what pods do not change, copied after so many `node_writes`
+        self._views = Views(self._columns, clock)
         self.allocation_edits = 0  # seen on bound pods and not believed
         self._edited: deque[BoundPod] = deque(maxlen=1000)
         self._arrived: list[BoundPod] = []
@@ -80,7 +81,7 @@ class Cluster:
     def apply_topology(self, raw: Mapping[str, Any]) -> str | None:
         """Take in a GPUTopology object; returns a sentence for people where it cannot be read (its node is closed then)."""
         try:
-            topology = read_gputopology(raw)
+            topology = self._machines.read(raw)
         except TopologyError as error:
             name = _name(raw)
             if name:
@@ -89,7 +90,8 @@ class Cluster:
             return str(error)
         before = self._topologies.get(topology.name)
         self._topologies[topology.name] = topology
-        if before is not None and _same_for_placement(before, topology):
+        self._note_heard(topology.name, topology.observed_at)
+        if before is not None and before.is_same_for_placement(topology):
             self._hear(topology.name)
         else:
             self._take_in(topology)
@@ -102,25 +104,22 @@ class Cluster:
                 self._count_pod(pod)
         self._update_observed(node)
 
-    def _take_in(self, topology: GPUTopology) -> None:
-        columns, row = self._columns, self._columns.row(topology.name)
-        inventory = topology.inventory()
-        kind = topology_class(topology.matrix(), inventory, self.depth)
+    def _take_in(self, topology: NodeTopology) -> None:
+        columns, row, machine = self._columns, self._columns.row(topology.name), topology.machine
+        kind = machine.topology_class(self.depth)
         if self.depth is not Depth.AT_ONCE:
             kind.prepare()
         if kind.next_depth is not None:
             self._shallow[kind.key] = kind
         columns.class_index[row] = columns.class_number(kind)
         served = self.gpushare.look_at(topology.name, topology)
-        self._set_gpus(row, served.limit(NodeGpus.of(inventory, self._reserve_mib), self._reserve_mib))
-        unhealthy = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.status.gpus if not gpu.healthy)
-        # A GPU that is cut into MIG instances is nobody's whole GPU.
-        sliced = columns.gpus[row].mask_of(gpu.uuid for gpu in topology.spec.gpus if (gpu.mig_mode or "").lower() == "enabled")
-        skipped = columns.gpus[row].mask_of(served.unhealthy)
-        columns.usable[row] = ((1 << kind.size) - 1) & ~unhealthy & ~sliced & ~skipped
+        self._set_gpus(row, served.limit(topology.gpus(self._reserve_mib), self._reserve_mib))
+        gpus = columns.gpus[row]
+        columns.usable[row] = ((1 << kind.size) - 1) & ~gpus.mask_of(topology.unhealthy) & ~machine.sliced & ~gpus.mask_of(served.unhealthy)
         columns.touch(row)
         self._closures.open(topology.name, "topology")
         self._show_plugin(topology.name, served)
+        self._closures.show(topology.name)
         if self._needs_observation and topology.name in self._topologies:
             self._wait_for_observation(topology)
         self._recount(topology.name)
@@ -137,9 +136,9 @@ class Cluster:
         for row in self._columns.deepen(kind):
             self._columns.touch(row)
 
-    def _wait_for_observation(self, topology: GPUTopology) -> None:
+    def _wait_for_observation(self, topology: NodeTopology) -> None:
         """Close a node whose agent has written what there is, but not yet in what state; open it at once when it has."""
-        if topology.status.observed_at is None:
+        if topology.observed_at is None:
             self._closures.close(topology.name, "observation", Refusal.STALE, "not heard of yet")
         else:
             self._closures.open(topology.name, "observation")
@@ -151,29 +150,26 @@ class Cluster:
             self._closures.open(name, "topology")
             self._closures.open(name, "observation")
             self._closures.open(name, "agent")
+            self._columns.silent[self._columns.row_of[name]] = False
             stand_in = self.gpushare.stand_in(name)
             if stand_in is not None:
-                self._take_in(stand_in)
+                self._take_in(NodeTopology.of(stand_in))
 
     def _forget_topology(self, name: str) -> None:
         self._topologies.pop(name, None)
         row = self._columns.row(name)
+        self._columns.heard_us[row] = NOT_TOLD
         self._columns.class_index[row] = NO_CLASS
         self._set_gpus(row, NO_GPUS)
         self._columns.usable[row] = 0
         self._columns.touch(row)
         self._show_plugin(name, self.gpushare.look_at(name, None))
+        self._closures.show(name)
         self._recount(name)
 
     def _set_gpus(self, row: int, gpus: NodeGpus) -> None:
         """Replace the identities of a node's GPUs; a set held for a scored pod stays the same GPUs, wherever they stand now."""
-        before = self._columns.gpus[row]
-        for uid, hold in self._holds.items() if gpus.uuids != before.uuids else ():
-            if hold.row == row:
-                held = (uuid for bit, uuid in enumerate(before.uuids) if hold.mask >> bit & 1)
-                shares = ((before.uuids[bit], mib) for bit, mib in hold.shares)
-                here = tuple((gpus.bit_of[uuid], mib) for uuid, mib in shares if uuid in gpus.bit_of)
-                self._holds[uid] = replace(hold, mask=gpus.mask_of(held), shares=here)
+        self._views.rename(row, self._columns.gpus[row], gpus)
         self._columns.set_gpus(row, gpus)
 
     # --- nodes ------------------------------------------------------------------------------------------------------
@@ -212,7 +208,10 @@ class Cluster:
         """Take in what else is known now of nodes that gpushare's plugin serves, or did."""
         for node in sorted(nodes):
             unreadable = self._closures.has(node, "topology")
-            topology = self._topologies.get(node) or (None if unreadable else self.gpushare.stand_in(node))
+            topology = self._topologies.get(node)
+            stand_in = None if topology is not None or unreadable else self.gpushare.stand_in(node)
+            if stand_in is not None:
+                topology = NodeTopology.of(stand_in)
             if topology is not None:
                 self._take_in(topology)
             elif node in self._columns.row_of or self.gpushare.look_at(node, None).problem:
@@ -228,8 +227,13 @@ class Cluster:
 
     def apply_pod(self, raw: Mapping[str, Any]) -> None:
         """Take in a pod as it is now: it holds GPUs, CPU and memory while it is bound and has not ended, and then no longer."""
-        self._count_requests(raw)
-        pod = read_bound_pod(raw, self._resource)
+        plain = read_plain_pod(raw)
+        if plain is not None and not self._knows(plain.uid):
+            self._count_plain(plain)
+            return
+        requests = read_requests(raw)
+        self._count_requests(raw, requests)
+        pod = read_bound_pod(raw, self._resource, requests)
         if pod is None:
             metadata = raw.get("metadata")
             if isinstance(metadata, Mapping):
@@ -242,12 +246,23 @@ class Cluster:
             self._observed.came(pod, self._topologies.get(pod.node))
             self._arrived.append(pod)
         pod = self._unedited(pod)
-        self._bound.setdefault(pod.node, {})[pod.uid] = pod
+        self._bound.setdefault(pod.node, {})[pod.uid] = replace(pod, allocation=None)  # the annotation tells it again, in a tenth of the memory
         self._node_of_pod[pod.uid] = pod.node
         self.unhold(pod.uid)
         self._count_pod(pod)
         self._note_assumed(pod)
         self._update_observed(pod.node)
+
+    def _knows(self, uid: str) -> bool:
+        """Tell whether anything here may be about that pod, beside what it requests of its node."""
+        return uid in self._node_of_pod or self._views.holds_for(uid) or self.ledger.get(uid) is not None
+
+    def _count_plain(self, pod: PlainPod) -> None:
+        """Count a pod that has nothing to do with GPUs, as nearly all pods of most clusters."""
+        if pod.ended:
+            self.ledger.hosts.release(pod.uid)
+        elif pod.node:
+            self.ledger.hosts.charge(pod.uid, pod.node, pod.requests)
 
     def _note_assumed(self, pod: BoundPod) -> None:
         """Note how far a pod of gpushare's plugin has come with it."""
@@ -290,7 +305,7 @@ class Cluster:
             self._observed.ended(node, (str(metadata.get("namespace") or "default"), str(metadata.get("name"))))
             self._update_observed(node)
 
-    def _count_requests(self, raw: Mapping[str, Any]) -> None:
+    def _count_requests(self, raw: Mapping[str, Any], requests: Requests) -> None:
         """Count what a bound pod, with GPUs or without, requests of its node until its containers have ended; an unbound one is news from before its binding."""
         node, metadata, spec = node_of(raw), raw.get("metadata"), raw.get("spec")
         if not node or not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
@@ -300,7 +315,7 @@ class Cluster:
             hosts.release(uid)
         else:
             # Without containers it is a Binding's word alone, about a pod that nobody showed: what was promised is all that is known.
-            hosts.charge(uid, node, read_requests(raw) if spec.get("containers") else hosts.requests_of(uid))
+            hosts.charge(uid, node, requests if spec.get("containers") else hosts.requests_of(uid))
 
     def _unedited(self, pod: BoundPod) -> BoundPod:
         """Return the pod with the allocation that came with its binding: whoever changed it since is not believed, and is told once."""
@@ -316,8 +331,9 @@ class Cluster:
 
     def _count_pod(self, pod: BoundPod) -> None:
         """Enter what a bound pod holds, or close its node where that cannot be told."""
-        if pod.allocation is not None:
-            charged = (None if pod.kinds else self.ledger.charged(pod.uid, pod.annotation)) or charges(pod.allocation, pod.kinds)
+        allocation = native.decode(pod.annotation) if pod.allocation is None and pod.annotation and not pod.problem else pod.allocation
+        if allocation is not None:
+            charged = (None if pod.kinds else self.ledger.charged(pod.uid, pod.annotation)) or charges(allocation, pod.kinds)
             self._enter(pod, self.gpushare.renamed(pod.node, charged, pod.share), EntryState.CONFIRMED)
         elif pod.share is not None:
             self._enter(pod, self.gpushare.charges_of(pod.node, pod.share), EntryState.CONFIRMED)
@@ -357,7 +373,6 @@ class Cluster:
             self._count_pod(pod)
         self._update_observed(node)
         self.ledger.settle(node)
-        self._view = None
 
     def _update_observed(self, node: str) -> None:
         self._observed.update(node, self._topologies.get(node), ((pod.namespace, pod.name) for pod in self._bound.get(node, {}).values()))
@@ -373,45 +388,47 @@ class Cluster:
         self._edited.clear()
         return edited
 
-    def close_stale(self, now: datetime, after_s: float, *, closing: bool = True) -> None:
-        """Close the nodes whose agent has not been heard of for that long, and open those that are heard of again; the latter alone without ``closing``."""
-        for name, topology in self._topologies.items():
-            seen = topology.status.observed_at
-            if seen is None:
-                continue  # closed when it came, where that matters
-            age = (now - (seen if seen.tzinfo else seen.replace(tzinfo=UTC))).total_seconds()
-            is_closed = self._closures.has(name, "agent")
-            if age > after_s and not is_closed and closing:
-                self._closures.close(name, "agent", Refusal.STALE, f"last heard of at {seen}")
-            elif age <= after_s and is_closed:
-                self._closures.open(name, "agent")
+    def close_stale(self, now: datetime, after_s: float, *, closing: bool = True, most: int | None = None) -> bool:
+        """Close the nodes whose agent has not been heard of for that long, and open those that are heard of again; the latter alone without ``closing``.
+
+        At most ``most`` of each; tells whether that left some.
+        """
+        columns, n = self._columns, self._columns.count
+        heard, silent = columns.heard_us[:n], columns.silent[:n]
+        is_old = heard < microseconds(now) - round(after_s * 1e6)
+        old = np.flatnonzero(is_old & ~silent & (heard != NOT_TOLD)) if closing else np.zeros(0, np.int64)
+        again = np.flatnonzero(silent & ~is_old)
+        for row in old[:most].tolist():
+            name = columns.names[row]
+            self._closures.close(name, "agent", Refusal.STALE, f"last heard of at {self._topologies[name].observed_at}")
+            columns.silent[row] = True
+        for row in again[:most].tolist():
+            self._closures.open(columns.names[row], "agent")
+            columns.silent[row] = False
+        return most is not None and max(len(old), len(again)) > most
+
+    def _note_heard(self, node: str, at: datetime | None) -> None:
+        """Note when a node's agent looked; None: nothing is told of it, or there is no agent."""
+        row = self._columns.row(node)  # first: a new row may move the array
+        self._columns.heard_us[row] = NOT_TOLD if at is None else microseconds(at)
 
     # --- tentative holds --------------------------------------------------------------------------------------------
 
     def hold(self, uid: str, row: int, mask: int, seconds: float, shares: tuple[tuple[int, int], ...] = ()) -> None:
         """Count a set, or shares as (bit, MiB), as taken by a scored pod until its bind arrives, `unhold`, or the time has passed."""
         if self.ledger.get(uid) is None:
-            self._holds[uid] = TentativeHold(uid, row, mask, self._clock() + seconds, shares)
-            self._view = None
+            self._views.hold(TentativeHold(uid, row, mask, self._clock() + seconds, shares))
 
     def unhold(self, uid: str) -> TentativeHold | None:
         """Take back a hold; returns it where it still counted."""
-        hold = self._holds.pop(uid, None)
-        if hold is not None:
-            self._view = None
-        return hold if hold is not None and hold.until > self._clock() else None
+        return self._views.unhold(uid)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def view(self) -> View:
         """Return the state as it is now; the same object as long as nothing changed."""
-        now = self._clock()
-        stale = [uid for uid, hold in self._holds.items() if hold.until <= now]
-        for uid in stale:
-            del self._holds[uid]
-        if self._view is None or stale or self._view.generation != self._columns.generation:
-            self._view = self._take(now)
-        return self._view
+        self.ledger.hosts.show_new_rows()
+        return self._views.now()
 
     def view_without(self, node: str, uids: AbstractSet[str]) -> View:
         """Return the state as it would be with those pods gone from that node; of their GPUs alone, since nobody scores it."""
@@ -419,67 +436,23 @@ class Cluster:
         row = view.row_of.get(node, -1)
         if not 0 <= row < view.rows:
             return view
-        taken = self.ledger.taken(node, without=uids)
-        free, left, closed = view.free.copy(), view.left.copy(), view.closed.copy()
-        free[row] = int(view.usable[row]) & ~taken.bits
-        left[row] = self._columns.left_of(row, taken)
-        closed[row] = self._closures.of(node, without=uids).refusal
-        return replace(view, free=_frozen(free), left=_frozen(left), closed=_frozen(closed))
+        return self._views.with_node(view, row, self.ledger.taken(node, without=uids), self._closures.of(node, without=uids).refusal)
 
     def topology_of(self, node: str) -> GPUTopology | None:
-        """Return the GPUTopology of that node as it was read."""
-        return self._topologies.get(node)
+        """Return the GPUTopology of that node as it was read, without metadata."""
+        topology = self._topologies.get(node)
+        return None if topology is None else topology.whole()
 
     def topology_names(self) -> set[str]:
         """Return the nodes with a GPUTopology, readable or not."""
         return self._topologies.keys() | self._closures.nodes_with("topology")
 
-    def pod_uids(self) -> set[str]:
-        """Return the pods that hold something of a node, or are believed to: a list of all pods that lacks one of them means that it is gone.
+    def pod_uids(self) -> Iterator[str]:
+        """Return the pods that hold something of a node, or are believed to, as of now, some twice: a list of all pods that lacks one of them means that it is gone.
 
         Promises are left out: whether their pods are there is asked pod by pod.
         """
-        entered = {entry.uid for entry in self.ledger if entry.state is not EntryState.PROMISED and not self._observed.is_ghost(entry)}
-        return self._node_of_pod.keys() | entered | set(self.ledger.hosts.bound())
-
-    def _take(self, now: float) -> View:
-        self.ledger.hosts.show_new_rows()
-        columns, n = self._columns, self._columns.count
-        if self._still[0] != columns.node_writes:
-            names = ("class_index", "usable", "offered", "closed")
-            self._still = (columns.node_writes, {name: _frozen(getattr(columns, name)[:n].copy()) for name in names})
-        gpus, closed_by = columns.share_lists()
-        return View(
-            generation=columns.generation,
-            taken_at=now,
-            names=columns.names,
-            row_of=columns.row_of,
-            gpus=gpus,
-            closed_by=closed_by,
-            classes=tuple(columns.classes),
-            free=_frozen(self._still[1]["usable"] & ~columns.held[:n]),
-            left=_frozen(columns.left[:n].copy()),
-            row_generation=_frozen(columns.row_generation[:n].copy()),
-            cpu_left=_frozen(columns.cpu_left[:n].copy()),
-            memory_left=_frozen(columns.memory_left[:n].copy()),
-            host_generation=_frozen(columns.host_generation[:n].copy()),
-            holds=tuple(self._holds.values()),
-            **self._still[1],
-        )
-
-
-def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    array.flags.writeable = False
-    return array
-
-
-def _same_for_placement(a: GPUTopology, b: GPUTopology) -> bool:
-    """Tell whether two topologies differ in nothing that decides where pods fit: a heartbeat, or memory in use."""
-    return a.spec == b.spec and a.status.holders_observed == b.status.holders_observed and _health_and_holders(a) == _health_and_holders(b)
-
-
-def _health_and_holders(topology: GPUTopology) -> list[tuple[str, bool, tuple[GpuHolder, ...]]]:
-    return [(gpu.uuid, gpu.healthy, gpu.holders) for gpu in topology.status.gpus]
+        return chain(self.ledger.hosts.bound(), tuple(self._node_of_pod), self.ledger.unseen())
 
 
 def _name(raw: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster.columns import NodeGpus
+from extender.cluster.name_table import UNKNOWN_ROW, NameTable
+from extender.node_names import NodeNames
 from topology.topology_class import TopologyClass
 
 
@@ -51,13 +53,14 @@ class View:
     """One generation of the cluster. Arrays have one entry a row (a node) and cannot be written.
 
     CPU and memory are for scores alone, nothing here is feasible or not by them: kube-scheduler's NodeResourcesFit has looked at them before we are called.
-    ``names`` and ``row_of`` are shared with the live state, which only ever appends to them: rows from ``rows`` on are not this view's.
+    ``names``, ``row_of`` and ``name_table`` are shared with the live state, which only ever appends to them: rows from ``rows`` on are not this view's.
     """
 
     generation: int
     taken_at: float  # monotonic seconds
     names: Sequence[str]
     row_of: Mapping[str, int]
+    name_table: NameTable  # the same for many names at once
     gpus: Sequence[NodeGpus]
     closed_by: Sequence[str]
     classes: Sequence[TopologyClass]
@@ -78,16 +81,22 @@ class View:
         """Number of nodes."""
         return len(self.closed)
 
-    def rows_of(self, names: Sequence[str]) -> NDArray[np.int32]:
-        """Return the row of each name, -1 for one that is not known (or came after this view)."""
-        rows = np.fromiter(map(self.row_of.get, names, [-1] * len(names)), np.int32, len(names))
-        rows[rows >= self.rows] = -1
+    def rows_of(self, names: NodeNames) -> NDArray[np.int64]:
+        """Return the row of each name, UNKNOWN_ROW for one that is not known (or came after this view)."""
+        rows = self.name_table.rows_of(names)
+        if len(self.names) > self.rows:
+            rows[rows >= self.rows] = UNKNOWN_ROW
         return rows
 
     def offered_now(self) -> NDArray[np.int32]:
         """Return MiB of each healthy GPU that are given away in shares, shape (rows, 16): what `left` is where nobody holds anything."""
         healthy = self.usable[:, None] >> np.arange(self.offered.shape[1], dtype=np.uint32) & 1
         return np.where(healthy == 1, self.offered, 0)
+
+    def offered_on(self, row: int) -> NDArray[np.int32]:
+        """Return the same of one node, shape (16,)."""
+        healthy = self.usable[row] >> np.arange(self.offered.shape[1], dtype=np.uint32) & 1
+        return np.where(healthy == 1, self.offered[row], 0)
 
     def room(self, row: int) -> Room:
         """Return what a node has to give."""

@@ -4,7 +4,7 @@
 also pods that were bound by this very process and that no watch has shown yet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -40,8 +40,8 @@ class PodSink:
         """Take out a pod that is gone; its last state tells whether its containers had ended."""
         self._cluster.remove_pod(self.key(raw), ended=not may_run(raw), deleted=_time_of_deletion(raw))
 
-    def known(self) -> set[str]:
-        """Return the UIDs of the pods that hold something of a node here."""
+    def known(self) -> Iterable[str]:
+        """Return the UIDs of the pods that hold something of a node here, as of now; some twice."""
         return self._cluster.pod_uids()
 
     def forget(self, key: str) -> None:

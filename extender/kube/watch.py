@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,7 @@ import structlog
 
 from extender import log_keys
 from extender.kube.client import ApiRefusedError, KubeClient, NoAnswerError
+from extender.raw_list import RawList, read_list
 from topology.api.annotations import GPUSHARE_NAMESPACE
 
 _log = structlog.get_logger()
@@ -29,7 +31,7 @@ SILENCE_S: Final = 90.0  # bookmarks come about once a minute: a watch that is s
 RESYNC_S: Final = 600.0
 BACKOFF_S: Final = (0.2, 5.0)  # first and longest pause after a failure
 SHORT_WATCH_S: Final = 1.0  # a server that is about to go ends each watch at once: the next one is opened this much later
-_SLICE: Final = 50  # objects taken in without letting the loop breathe
+TURN_S: Final = 0.002  # for so long objects are taken in before calls get their turn
 
 
 class Sink(Protocol):
@@ -43,8 +45,8 @@ class Sink(Protocol):
         """Take out an object that is gone."""
         ...
 
-    def known(self) -> set[str]:
-        """Return the keys (UIDs or names) of everything taken in, as `key` tells them."""
+    def known(self) -> Iterable[str]:
+        """Return the keys (UIDs or names) of everything taken in by now, as `key` tells them; what is taken in later does not change the answer."""
         ...
 
     def key(self, raw: JsonObject) -> str:
@@ -72,6 +74,24 @@ TOPOLOGIES: Final = Resource("/apis/linkwise.dev/v1alpha1/gputopologies", "GPUTo
 
 class _ExpiredError(Exception):
     """The server no longer knows the resourceVersion: list again."""
+
+
+class _Turn:
+    """How long objects have been taken in without a pause."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends = time.perf_counter() + TURN_S
+
+    def is_over(self) -> bool:
+        """Tell whether others have waited for long enough."""
+        return time.perf_counter() > self._ends
+
+    async def pause(self) -> None:
+        """Let others have the loop."""
+        await asyncio.sleep(0)
+        self._ends = time.perf_counter() + TURN_S
 
 
 class Reflector:
@@ -141,29 +161,47 @@ class Reflector:
         asked_at = self._clock()
         seen: set[str] = set()
         before = self._sink.known()
-        query = {"limit": str(PAGE)}
-        while True:
-            page = await self._client.request("GET", self._resource.path, query)
-            await self._take(page.get("items") or [], seen)
-            metadata = page.get("metadata") or {}
-            if not metadata.get("continue"):
-                break
-            query = {"limit": str(PAGE), "continue": metadata["continue"]}
-        for key in before - seen:
-            self._sink.forget(key)
+        page = asyncio.create_task(self._page({}))
+        try:
+            while True:
+                found = read_list(await page)
+                if found is None:
+                    raise ValueError(f"a list of {self._resource.kind} objects has no items")
+                metadata = found.head.get("metadata") or {}
+                onward = metadata.get("continue")
+                if onward:
+                    page = asyncio.create_task(self._page({"continue": onward}))  # it comes while this one is taken in
+                await self._take(found, seen)
+                if not onward:
+                    break
+        finally:
+            page.cancel()
+            await asyncio.gather(page, return_exceptions=True)
+        turn = _Turn()
+        for key in before:
+            if key not in seen:
+                self._sink.forget(key)
+            if turn.is_over():
+                await turn.pause()
         self._lost_at = asked_at
         self._listed_at = asked_at
         self._listed.set()
         self.synced.set()
         return str(metadata.get("resourceVersion", ""))
 
-    async def _take(self, items: list[JsonObject], seen: set[str]) -> None:
-        for position, item in enumerate(items):
-            item.setdefault("kind", self._resource.kind)
-            seen.add(self._sink.key(item))
-            self._sink.apply(item)
-            if position % _SLICE == _SLICE - 1:
-                await asyncio.sleep(0)  # calls of kube-scheduler go between
+    async def _page(self, onward: Mapping[str, str]) -> bytes:
+        return await self._client.raw("GET", self._resource.path, {"limit": str(PAGE), **onward})
+
+    async def _take(self, found: RawList, seen: set[str]) -> None:
+        """Take in the objects of one page, with calls of kube-scheduler in between."""
+        kind, sink, turn = self._resource.kind, self._sink, _Turn()
+        for items in found.slices():
+            for item in items:
+                item.setdefault("kind", kind)
+                seen.add(sink.key(item))
+                sink.apply(item)
+                if turn.is_over():
+                    await turn.pause()
 
     # --- watch ---
 
@@ -196,8 +234,11 @@ class Reflector:
         try:
             async with self._client.watch(self._resource.path, query, SILENCE_S) as lines:
                 self._open = True
+                turn = _Turn()
                 async for line in lines:
                     version = self._take_event(orjson.loads(line)) or version
+                    if turn.is_over():  # lines that have come already are read without a pause
+                        await turn.pause()
         finally:
             self._close()
         return version

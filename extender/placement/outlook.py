@@ -21,9 +21,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.cluster import Room
+from extender.cluster import Room, View
 from extender.demand_class import SEED_TARGET, Target
-from extender.placement.outlook_tables import Expectation, GpuKind, NodeKind, gpu_tables, node_tables
+from extender.placement.outlook_tables import Expectation, GpuKind, NodeKind, gpu_tables, kinds_of, node_tables, question_of
+from extender.placement.prices import Prices, Question
 from extender.placement.shares import DIGITS, Rooms, rounded
 from topology.capacity import MIB_PER_GIB, MOST_GPUS
 from topology.topology_class import TopologyClass
@@ -59,13 +60,32 @@ class NodeState:
 class Outlook:
     """The costs under one target workload; tables of the kinds of nodes are made when they are first asked about, and kept."""
 
-    def __init__(self, target: Target = SEED_TARGET, supply: Mapping[GpuKind, int] | None = None) -> None:
+    def __init__(self, target: Target = SEED_TARGET, supply: Mapping[GpuKind, int] | None = None, prices: Prices | None = None) -> None:
         self.target = target
-        self._expected = Expectation(target, supply or {})
+        self._expected = Expectation(target, supply or {}, prices)
+        self.prices = self._expected.prices
+        self._foreseen: set[GpuKind] = set()
         self._numbers: dict[tuple[str, bytes], int] = {}
         self._numbers_of_rooms: dict[tuple[str, tuple[int, ...]], int] = {}
         self._kinds: list[NodeKind] = []
         self._tables: _Tables | None = None
+
+    def under(self, target: Target, supply: Mapping[GpuKind, int]) -> "Outlook":
+        """Return the outlook under another target workload, with what is known of prices."""
+        found = Outlook(target, supply, self.prices)
+        found._foreseen = self._met()
+        return found
+
+    def foresee(self, view: View) -> None:
+        """Note the kinds of GPUs of a view, before the first call about it."""
+        self._foreseen |= {gpu for kind in kinds_of(view) for gpu in kind.gpus}
+
+    def questions(self, target: Target) -> set[Question]:
+        """Return what must be known of prices to judge the kinds of GPUs that were met, or foreseen, under a target."""
+        return {question for gpu in self._met() if (question := question_of(gpu, target)) is not None}
+
+    def _met(self) -> set[GpuKind]:
+        return {*self._foreseen, *self._expected.supply, *(gpu for kind in self._kinds for gpu in kind.gpus)}
 
     def numbers(self, kinds: Sequence[TopologyClass], class_index: NDArray[np.int32], offered: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return by which tables each of n nodes is judged, shape (n,); ``class_index`` (n,) into ``kinds``, ``offered`` (n, 16) MiB."""

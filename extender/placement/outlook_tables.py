@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from extender.cluster import View
 from extender.demand_class import DemandClass, Target
-from extender.placement.prices import worth_of_rest
+from extender.placement.prices import Prices, Question
 from topology.capacity import MIB_PER_GIB
 from topology.topology_class import TopologyClass, accepts_model
 
@@ -64,11 +64,18 @@ def supply_of(view: View) -> dict[GpuKind, int]:
     return dict(found)
 
 
+def kinds_of(view: View) -> list[NodeKind]:
+    """Return the kind of the first node of each class: in a few numpy calls, and nearly always all kinds that there are."""
+    numbers, rows = np.unique(view.class_index, return_index=True)
+    return [NodeKind.of(view.classes[number], view.offered[row]) for number, row in zip(numbers.tolist(), rows.tolist(), strict=True) if number >= 0]
+
+
 class Expectation:
     """The target workload and the GPUs that it meets, by kind, with what follows from the two for all nodes."""
 
-    def __init__(self, target: Target, supply: Mapping[GpuKind, int]) -> None:
+    def __init__(self, target: Target, supply: Mapping[GpuKind, int], prices: Prices | None = None) -> None:
         self.target = target
+        self.prices = Prices() if prices is None else prices
         self.supply = dict(supply)
         sized = {kind: count for kind, count in supply.items() if kind.gib}
         self.average_gib = sum(kind.gib * count for kind, count in sized.items()) / max(1, sum(sized.values()))  # 0.0 where no size is known
@@ -154,19 +161,22 @@ def gpu_tables(kind: GpuKind, expected: Expectation) -> GpuTables:
     enough = np.array([left >= _gib(one) if one.is_share else idle for one in singles], np.float64).reshape(len(singles), len(left))
     popular = np.array([one.popularity for one in singles]) * expected.fits_cpu(singles)  # (B, singles)
     lost = milli * (sum(one.popularity for one in expected.target) - popular @ enough)
-    return GpuTables(size * _price(kind, expected.target), lost)
+    question = question_of(kind, expected.target)
+    rest = np.zeros(1) if question is None else expected.prices.worth(question)  # by level, (L,), in GPUs of its kind
+    return GpuTables(size * MILLI * np.append(rest, 1.0), lost)
 
 
-def _price(kind: GpuKind, target: Target) -> NDArray[np.float64]:
-    """Return what a GPU is worth by level, shape (L,), milli of itself."""
+def question_of(kind: GpuKind, target: Target) -> Question | None:
+    """Return what the worth of a GPU's parts depends on, None for one that gives away none."""
+    if not kind.gib:
+        return None
     counts: dict[int, float] = {}
     for one in target:
         if one.gpus > 0 and _gib(one) <= kind.gib:  # of any model: what is cut from the others is cut from these in the same way
             size = _gib(one) or kind.gib
             counts[size] = counts.get(size, 0.0) + one.popularity * one.gpus
     sizes = tuple(sorted(counts, reverse=True))
-    rest = worth_of_rest(sizes, tuple(counts[size] for size in sizes), kind.gib) if kind.gib else np.zeros(1)
-    return MILLI * np.append(rest, 1.0)
+    return sizes, tuple(counts[size] for size in sizes), kind.gib
 
 
 def node_tables(kind: NodeKind, expected: Expectation) -> NodeTables:

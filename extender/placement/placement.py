@@ -20,10 +20,12 @@ from extender.placement.candidates import Candidates, Judge, look, rooms_of, row
 from extender.placement.fits import FITS, Fits, refusals, usable_mask, usable_room
 from extender.placement.outlook import Outlook, weight_of_fragmentation
 from extender.placement.plan import Plan, plan
+from extender.placement.prices import Found
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
 from extender.placement.row_facts import RowFacts
 from extender.placement.shares import Rooms, plan_shares
-from extender.reasons import NodeNumbers, Refusal
+from extender.placement.told import HAVE_NUMBERS, NO_NUMBERS, Told, groups
+from extender.reasons import NodeNumbers, Refusal, wire_sentence
 from topology.capacity import hosts_of_one
 from topology.links import Distance
 from topology.topology_class import TopologyClass, members
@@ -31,6 +33,7 @@ from topology.topology_class import TopologyClass, members
 _CLASSES_KEPT = 256
 _SHAPES_KEPT = 512
 _PLANS_KEPT = 65_536
+_TOLD_KEPT = 128  # 2 bytes a node each
 _UNKNOWN: Any = object()  # None is a plan's answer
 _CANDIDATES_KEPT = 128  # 40 bytes a node each
 _PROSPECTS_KEPT = 256  # 1 MB each for 16 GPUs, 4 kB for 8
@@ -42,6 +45,8 @@ class Placement:
     def __init__(self, weights: Mapping[int, float] | None = None, outlook: Outlook | None = None) -> None:
         self.weights = weights
         self.outlook = Outlook() if outlook is None else outlook
+        self.prices = self.outlook.prices
+        self._coming: Target | None = None  # the target that is to be judged by once its prices are known
         self._rows = RowFacts()
         self._candidates: LRUCache[tuple[Shape, int, float], tuple[int, Candidates]] = LRUCache(_CANDIDATES_KEPT)
         self._weighed: dict[str, TopologyClass] = {}  # with the choices that they have kept
@@ -49,6 +54,7 @@ class Placement:
         self._last_fits: tuple[Shape | None, Fits | None] = (None, None)
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
         self._plans: LRUCache[tuple[str, Room, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
+        self._told: LRUCache[Shape, Told] = LRUCache(_TOLD_KEPT)
 
     def reweigh(self, weights: Mapping[int, float]) -> None:
         """Choose by other weights from now on."""
@@ -60,9 +66,40 @@ class Placement:
             self._candidates.clear()
 
     def expect(self, target: Target) -> None:
-        """Judge by another target workload from now on."""
+        """Judge by another target workload from now on, or as soon as its prices are known."""
+        self._coming = None
         if target != self.outlook.target:
-            self._judge_by(Outlook(target, self._rows.supply))
+            self._coming = target
+            self._go_on()
+
+    def look_ahead(self, view: View) -> None:
+        """Ask for the prices of the kinds of GPUs in a view, before a call needs them."""
+        self.outlook.foresee(view)
+        for question in self.outlook.questions(self._coming or self.outlook.target):
+            self.prices.worth(question)
+
+    def learn(self, found: Found) -> None:
+        """Judge by these prices from now on."""
+        self.prices.learn(found)
+        if not self._go_on() and not found.keys().isdisjoint(self.outlook.questions(self.outlook.target)):
+            self._judge_by(self.outlook.under(self.outlook.target, self._rows.supply))
+
+    @property
+    def awaits_prices(self) -> bool:
+        """True while a target that was told to `expect` is not judged by yet."""
+        return self._coming is not None
+
+    def _go_on(self) -> bool:
+        """Judge by the target that is to come if its prices are known, or ask for them; tells whether it is judged by now."""
+        target = self._coming
+        unknown = [] if target is None else [question for question in self.outlook.questions(target) if not self.prices.is_known(question)]
+        for question in unknown:
+            self.prices.worth(question)
+        if target is None or unknown:
+            return False
+        self._coming = None
+        self._judge_by(self.outlook.under(target, self._rows.supply))
+        return True
 
     def _judge_by(self, outlook: Outlook) -> None:
         self.outlook = outlook
@@ -143,7 +180,7 @@ class Placement:
         For sets of whole GPUs in a cluster with NVLinks the weight of F is 0: what is lost in links has no place in it, and the worth of remainders, which comes next, tells both.
         """
         if self._rows.follow(view):
-            self._judge_by(Outlook(self.outlook.target, self._rows.supply))
+            self._judge_by(self.outlook.under(self.outlook.target, self._rows.supply))
         linked = shape is not None and shape.largest > 1 and not shape.is_shared and any(kind.islands for kind in view.classes)
         weight = 0.0 if linked else weight_of_fragmentation(self._rows.taken)
         return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight, self._rows.values if as_it_stands else {})
@@ -205,6 +242,22 @@ class Placement:
         wanted, leading = usable_mask(shape, view.classes[view.class_index[row]]), shape.leading
         free = int(view.free[row]) & wanted
         return hosts_of_one(leading.mib, free, tuple(view.left[row].tolist())) & wanted if leading.is_share else free
+
+    def told(self, demand: Demand, view: View) -> Told:
+        """Return what kube-scheduler is told of each row that does not fit; it holds until the next call."""
+        known = self._told.get(demand.shape)
+        if known is None or known.generation > view.generation:
+            known = self._told[demand.shape] = Told()
+        fits = self.fits(demand.shape, view)
+        anew = known.grow_to(view)
+        for number in set(fits.code[anew].tolist()):
+            rows = anew[fits.code[anew] == number]
+            for positions in groups(demand.shape, view, rows, Refusal(number)) if number else ():
+                numbers = self.numbers(demand.shape, view, int(rows[positions[0]])) if number in HAVE_NUMBERS else NO_NUMBERS
+                known.put(rows[positions], wire_sentence(Refusal(number), demand.asked, numbers))
+            if not number:
+                known.put(rows, "")
+        return known
 
     def numbers(self, shape: Shape, view: View, row: int) -> NodeNumbers:
         """Return the numbers behind a refusal of that node."""

@@ -4,21 +4,71 @@ Every GPU is a rod of ``capacity`` GiB, every share that pods ask for a piece of
 (Gilmore and Gomory); its dual prices say what a piece of each size is worth in GPUs. What is left of a GPU is then worth the best sum of prices that fits into
 it: 10 GiB left are worth half a GPU where pods ask for 10 of 20, and nothing where they ask for 12 alone.
 
-Called by `extender.placement.outlook` when what pods ask for has changed: milliseconds, kept by sizes, counts and capacity. Knows no node and no pod.
+Called by `extender.placement.outlook_tables` through `Prices`, which keeps what is known. In an extender that answers calls the programs, tens of milliseconds each, are solved in another process
+(`extender.pricing`, `apart`), and what is not known yet is guessed; everywhere else at once. Knows no node and no pod.
 
 References: P. C. Gilmore, R. E. Gomory, A Linear Programming Approach to the Cutting-Stock Problem, Operations Research 9 (1961).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
+
+Question = tuple[tuple[int, ...], tuple[float, ...], int]  # what `worth_of_rest` is asked: sizes, counts, capacity
+Found = Mapping[Question, NDArray[np.float64]]
 
 _KEPT: Final = 64  # a cluster has few sizes of GPUs, and old demands do not come back
 _ROUNDS: Final = 500  # patterns added; a few dozen are enough, and a round that adds nothing new ends it
 _TINY: Final = 1e-7  # a pattern worth no more than that above a GPU is no better than those that are known
+
+
+class Prices:
+    """What is known of the worth of parts; with ``beside``, what is not known is wanted of somebody else, and guessed until `learn` tells it."""
+
+    def __init__(self) -> None:
+        self.beside = False
+        self._known: LRUCache[Question, NDArray[np.float64]] = LRUCache(4 * _KEPT)
+        self._wanted: dict[Question, None] = {}
+
+    def worth(self, question: Question) -> NDArray[np.float64]:
+        """Return the answer of `worth_of_rest`, or a guess at it."""
+        known = self._known.get(question)
+        if known is not None:
+            return known
+        if self.beside:
+            self._wanted[question] = None
+            return first_guess(*question)
+        found = self._known[question] = worth_of_rest(*question)
+        return found
+
+    def is_known(self, question: Question) -> bool:
+        """Tell whether `worth` does not guess."""
+        return not self.beside or question in self._known
+
+    def wanted(self) -> list[Question]:
+        """Return what was asked and is not known."""
+        return list(self._wanted)
+
+    def learn(self, found: Found) -> None:
+        """Go by these answers from now on."""
+        self._known.update(found)
+        for question in found:
+            self._wanted.pop(question, None)
+
+
+@lru_cache(maxsize=_KEPT)
+def first_guess(sizes: tuple[int, ...], counts: tuple[float, ...], capacity: int) -> NDArray[np.float64]:  # noqa: ARG001 - as `worth_of_rest`
+    """Return what `worth_of_rest` might, shape (capacity + 1,), without a linear program: a piece is worth what it takes of the GPU.
+
+    >>> first_guess((20, 10), (1.0, 1.0), 20)[[9, 10, 19, 20]].tolist()
+    [0.0, 0.5, 0.5, 1.0]
+    """
+    worth = _best_cuts(sizes, np.array(sizes) / capacity, capacity)[0] if sizes else np.zeros(capacity + 1)
+    return _of_a_gpu(worth)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -38,6 +88,10 @@ def worth_of_rest(sizes: tuple[int, ...], counts: tuple[float, ...], capacity: i
         if worth[-1] <= 1 + _TINY or any((best == known).all() for known in patterns):
             break
         patterns.append(best)
+    return _of_a_gpu(worth)
+
+
+def _of_a_gpu(worth: NDArray[np.float64]) -> NDArray[np.float64]:
     worth = worth / worth[-1] if worth[-1] > 0 else worth
     worth[-1] = 1.0  # of a GPU that nobody asks to cut, only the whole is worth something
     worth.flags.writeable = False

@@ -4,6 +4,7 @@ Kept by `placement`, which asks before it judges. The supply moves in steps, as 
 """
 
 import operator
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,7 @@ from topology.capacity import MOST_GPUS
 
 _PARTS: Final = 2**20  # of a GPU
 _FEW: Final = 3  # rows up to which one at a time is faster
+_FEW_NAMES: Final = 64  # new ones that find their place one by one
 _BITS: Final = np.left_shift(np.uint32(1), np.arange(MOST_GPUS, dtype=np.uint32))
 STEP: Final = 0.05  # of the cluster's nodes are of other classes than before
 
@@ -31,11 +33,12 @@ class RowFacts:
         self._free = np.zeros(0)  # (rows,) GPUs that are left, parts of a GPU as such
         self._left = 0.0  # their sum
         self._numbers = np.zeros(0, np.int64)  # (rows,) tables of the outlook
-        self._numbered = False
+        self._numbered_at = -1  # generation of these
         self.values: dict[int, tuple[int, float, float]] = {}  # of `Judge`, for the views themselves
         self._by_gpus = np.zeros(0)  # (rows,) milli that the GPUs of each could still serve
         self._by_gpus_at = -1  # generation of these
         self._ranks = np.zeros(0, np.int64)  # (rows,) places of the names among all
+        self._sorted: list[str] = []  # the names
         self._nodes: NDArray[np.float64] = np.zeros(0)  # (classes,) share of nodes, when the supply was counted
         self._hardware: tuple[object, ...] = ()  # of the view that was looked at last
         self._healthy = 0
@@ -54,8 +57,7 @@ class RowFacts:
         hardware = (view.class_index, view.usable, view.offered, *view.classes)  # the same objects as long as pods alone come and go
         is_known = len(hardware) == len(self._hardware) and all(map(operator.is_, hardware, self._hardware))
         if not is_known:
-            self._hardware, self._healthy, self._numbered = hardware, int(np.bitwise_count(view.usable).sum()), False
-            self._by_gpus = np.zeros(0)
+            self._hardware, self._healthy = hardware, int(np.bitwise_count(view.usable).sum())
             self.values = {}
         self.taken = 1.0 - self._left / self._healthy if self._healthy else 0.0
         return False if is_known else self._follow_supply(view)
@@ -76,11 +78,18 @@ class RowFacts:
 
     def numbers(self, view: View, outlook: Outlook) -> NDArray[np.int64]:
         """Return by which tables each row is judged, shape (rows,); -1 for rows without a class. Asked about the view that was followed last."""
-        if not self._numbered:
-            rows = np.nonzero(view.class_index >= 0)[0]
+        if self._numbered_at == view.generation:
+            return self._numbers
+        later = self._numbered_at < view.generation and len(self._numbers) <= view.rows
+        before = self._numbers if later else self._numbers[:0]
+        if len(before) < view.rows:
             self._numbers = np.full(view.rows, -1, np.int64)
-            self._numbers[rows] = outlook.numbers(view.classes, view.class_index[rows], view.offered[rows])
-            self._numbered = True
+            self._numbers[: len(before)] = before
+        anew = view.row_generation > (self._numbered_at if later else -1)
+        self._numbers[anew & (view.class_index < 0)] = -1
+        rows = np.nonzero(anew & (view.class_index >= 0))[0]
+        self._numbers[rows] = outlook.numbers(view.classes, view.class_index[rows], view.offered[rows])
+        self._numbered_at = view.generation
         return self._numbers
 
     def by_gpus(self, view: View, outlook: Outlook) -> NDArray[np.float64]:
@@ -89,6 +98,7 @@ class RowFacts:
         later = self._by_gpus_at <= view.generation and len(self._by_gpus) == view.rows
         if not later:
             self._by_gpus = np.zeros(view.rows)
+        self._by_gpus[numbers < 0] = 0.0
         rows = np.nonzero((numbers >= 0) & (view.row_generation > (self._by_gpus_at if later else -1)))[0]
         if len(rows):
             self._by_gpus[rows] = outlook.by_gpus(numbers[rows], State(view.cpu_left[rows], view.free[rows].astype(np.int64), view.left[rows]))
@@ -97,8 +107,15 @@ class RowFacts:
 
     def name_ranks(self, view: View) -> NDArray[np.int64]:
         """Return the place of each row's name among those of all rows, shape (rows,). Names never change, rows are only added."""
-        if len(self._ranks) != view.rows:
+        known = len(self._ranks)
+        if 0 <= view.rows - known <= _FEW_NAMES and known:
+            for name in view.names[known : view.rows]:
+                place = bisect_left(self._sorted, name)
+                self._sorted.insert(place, name)
+                self._ranks = np.append(self._ranks + (self._ranks >= place), place)
+        elif known != view.rows:
             names = view.names[: view.rows]
+            self._sorted = sorted(names)
             self._ranks = np.empty(view.rows, np.int64)
             self._ranks[sorted(range(view.rows), key=names.__getitem__)] = np.arange(view.rows)
         return self._ranks
@@ -106,7 +123,7 @@ class RowFacts:
     def forget_numbers(self) -> None:
         """Let the rows be numbered anew next time: another outlook has other tables."""
         self.values = {}
-        self._numbered = False
+        self._numbered_at = -1
         self._by_gpus_at = -1
         self._by_gpus = np.zeros(0)
 

@@ -18,10 +18,15 @@ def test_series_are_golden(golden: Callable[[str, str], None]):
     golden("metrics.txt", "\n".join(lines) + "\n")
 
 
-def test_every_series_is_one_of_linkwise_and_has_a_help_text():
+def test_every_series_is_one_of_linkwise_or_of_its_process_and_has_a_help_text():
     for family in Metrics().registry.collect():
-        assert family.name.startswith("linkwise_")
+        assert family.name.startswith(("linkwise_", "process_")), "the latter are what every process tells of itself"
         assert family.documentation
+
+
+def test_memory_of_the_process_is_told():
+    """Read when it is asked for."""
+    assert (Metrics().registry.get_sample_value("process_resident_memory_bytes") or 0) > 1e6
 
 
 def test_the_exposition_reads_back():

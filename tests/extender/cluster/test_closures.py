@@ -40,7 +40,7 @@ def test_the_first_reason_is_told_with_the_details_of_all(columns: Columns):
 def test_a_node_without_a_class_is_closed_though_nothing_closes_it(columns: Columns):
     """Nobody has told its GPUs."""
     closures = Closures(columns)
-    closures.open("new", "topology")
+    closures.show("new")
     assert shown(columns, "new") == (Refusal.NO_TOPOLOGY, "")
     assert closures.of("new") == Closure(Refusal.NO_TOPOLOGY)
 
@@ -72,7 +72,7 @@ def test_what_is_shown_is_what_is_left_of_the_reasons(steps: list[tuple[str, Ref
     columns, left = Columns(), dict[str, Refusal]()
     columns.class_index[columns.row("a")] = 0
     closures = Closures(columns)
-    closures.open("a", "k")
+    closures.show("a")
     for key, refusal in steps:
         left.pop(key, None)
         if refusal is None:

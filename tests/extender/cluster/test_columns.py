@@ -76,12 +76,12 @@ def test_cpu_and_memory_have_a_stamp_that_costs_no_answer_about_gpus():
 def test_lists_that_a_reader_holds_are_copied_before_the_next_write():
     columns = Columns()
     row = columns.row("a")
-    gpus, closed_by = columns.share_lists()
+    gpus, closed_by = columns.gpus.handed_out(), columns.closed_by.handed_out()
     columns.set_gpus(row, GPUS)
     columns.set_closed(row, Refusal.STALE, "silent")
     columns.row("b")
-    assert (gpus, closed_by) == ([NO_GPUS], [""])
-    assert (columns.gpus, columns.closed_by) == ([GPUS, NO_GPUS], ["silent", ""])
+    assert (list(gpus), list(closed_by)) == ([NO_GPUS], [""])
+    assert (list(columns.gpus.handed_out()), list(columns.closed_by.handed_out())) == ([GPUS, NO_GPUS], ["silent", ""])
 
 
 def test_equal_hardware_shares_one_class():

@@ -7,6 +7,7 @@ import pytest
 
 from extender.cluster.charges import Charges
 from extender.cluster.gpushare_nodes import PluginNodes, Served
+from extender.cluster.machines import NodeTopology
 from extender.handoff.gpushare import PluginGpus, Share
 from tests.builders import cluster
 from topology.api import GPUTopology, read_gputopology
@@ -36,7 +37,8 @@ def plugin_nodes(*nodes: JsonObject) -> PluginNodes:
 
 def look(nodes: PluginNodes, name: str = "a", topology: GPUTopology | None = None) -> Served:
     """Look at a node as the state does: with its topology, or a stand-in."""
-    return nodes.look_at(name, topology or nodes.stand_in(name))
+    found = topology or nodes.stand_in(name)
+    return nodes.look_at(name, None if found is None else NodeTopology.of(found))
 
 
 def reversed_minors(topology: GPUTopology) -> GPUTopology:

@@ -148,7 +148,7 @@ def test_a_node_of_which_nothing_is_known_any_more_is_not_kept(columns: Columns)
     hosts.drop_node("a")
     assert list(hosts._nodes) == ["a"]
     hosts.release("p")
-    assert (hosts._nodes, hosts._charges) == ({}, {})
+    assert (hosts._nodes, hosts.bound()) == ({}, ())
 
 
 # --- promises -------------------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from extender.cluster.pods import read_bound_pod, uid_of
+from extender.cluster import pods as module
+from extender.cluster.pods import has_ended, node_of, read_bound_pod, read_plain_pod, uid_of
 from extender.demand_class import DemandClass
+from extender.requests import NOTHING, read_requests
 from tests.builders import PodBuilder, allocation_of, pod
 from tests.strategies import deep, json_objects, odd_pods
 from topology.api import AllocatedGpu, Allocation
@@ -288,3 +290,81 @@ def test_a_bound_pod_without_allocation_is_counted_by_what_it_asks_for():
     found = read_bound_pod(pod("around").gpus(4).bound_to("a").build(), "nvidia.com/gpu")
     assert found is not None
     assert found.demand_class == DemandClass(0, 4)
+
+
+# --- short ways -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        pytest.param(pod().plain(cpu="1").bound_to("a"), id="it runs"),
+        pytest.param(pod().plain(cpu="1").plain("other", memory="1Gi").bound_to("a"), id="with two containers"),
+        pytest.param(pod().plain().bound_to("a", phase="Succeeded"), id="it has ended"),
+        pytest.param(pod().plain(cpu="1").annotated(team="web").bound_to("a"), id="with annotations of others"),
+        pytest.param(pod().plain(), id="it waits"),
+    ],
+)
+def test_a_pod_without_gpus_is_read_the_short_way(builder: PodBuilder):
+    """As nearly all pods of a cluster."""
+    raw = builder.build()
+    found = read_plain_pod(raw)
+    assert found is not None
+    expected = NOTHING if has_ended(raw) or not node_of(raw) else read_requests(raw)
+    assert (found.uid, found.node, found.requests, found.ended) == (uid_of(raw["metadata"]), node_of(raw), expected, has_ended(raw))
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        pytest.param(pod().gpus(1).bound_to("a"), id="a GPU"),
+        pytest.param(pod().gpus(0).bound_to("a"), id="no GPU in so many words"),
+        pytest.param(pod().shared(4).bound_to("a"), id="a part of one"),
+        pytest.param(pod().units(4).bound_to("a"), id="a part as gpushare counts"),
+        pytest.param(pod().plain().init(1).bound_to("a"), id="an init container with one"),
+        pytest.param(pod().gpus(1, resource="nvidia.com/mig-1g.5gb").bound_to("a"), id="a slice of one"),
+        pytest.param(pod().gpus(1, resource="example.com/device").bound_to("a"), id="a device that nobody knows"),
+        pytest.param(pod().plain().bound_to("a", TWO), id="an allocation without a GPU"),
+    ],
+)
+def test_a_pod_that_may_use_gpus_is_read_with_care(builder: PodBuilder):
+    assert read_plain_pod(builder.build()) is None
+
+
+@settings(deadline=None)
+@given(odd_pods | json_objects)
+def test_what_is_read_the_short_way_holds_nothing_read_with_care(raw: dict[str, Any]):
+    """Whatever else stands in it."""
+    found = read_plain_pod(raw)
+    if found is not None:
+        assert read_bound_pod(raw, GPU) is None
+        assert (found.uid, found.node, found.ended and bool(found.node)) == (
+            uid_of(raw["metadata"]),
+            node_of(raw),
+            has_ended(raw) and bool(node_of(raw)),
+        )
+
+
+@settings(deadline=None, max_examples=300)
+@given(odd_pods)
+def test_whole_gpus_alone_are_counted_as_by_the_rule_for_all(raw: dict[str, Any]):
+    """The short way gives no other number than the long one, or none at all."""
+    counted = module._whole_alone(raw, GPU) if isinstance(raw.get("spec"), dict) else None
+    if counted is not None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "_whole_alone", lambda *_: None)
+            assert module._uses(raw, GPU) == (counted, False)
+
+
+@pytest.mark.parametrize("limits_alone", [True, False])
+@pytest.mark.parametrize("counts", [(1,), (4, 2), (0,), (16, 0, 1)])
+def test_whole_gpus_of_containers_that_run_together_add_up(counts: tuple[int, ...], limits_alone: bool):
+    """As most GPU pods ask, which is why there is a short way."""
+    made = pod()
+    for number, count in enumerate(counts):
+        made = made.gpus(count, container=f"main-{number}")
+    raw = made.plain(cpu="1").build()
+    if not limits_alone:
+        for container in raw["spec"]["containers"]:
+            container["resources"]["requests"] = {**container["resources"].get("requests", {}), **container["resources"].get("limits", {})}
+    assert module._whole_alone(raw, GPU) == sum(counts)

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster import UNKNOWN, Cluster, Entry, EntryState, NodeFacts
+from extender.cluster import state as state_module
 from extender.reasons import Refusal
 from extender.requests import Requests
+from extender.sample_machines import sample
 from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, allocation_of, changed, cluster, extender_on, kube_node, pod
 from tests.strategies import json_objects, odd_pods
 
@@ -103,7 +105,7 @@ def test_a_missed_deletion_is_repaired_by_what_is_true_now():
     """HAMi 2923: the delete event of an 8-GPU pod is missed; a resync names the pods that are there."""
     made = state(BUILT.with_pods(holding("big", "a", *range(8)), holding("small", "b", 0)))
     assert free(made, "a") == []
-    for uid in made.pod_uids() - {pod("small").uid}:
+    for uid in set(made.pod_uids()) - {pod("small").uid}:
         made.remove_pod(uid)
     assert (free(made, "a"), free(made, "b")) == (list(range(8)), [1, 2, 3])
 
@@ -416,6 +418,21 @@ def test_any_history_ends_in_what_a_fresh_rebuild_from_the_last_objects_gives(se
     assert {entry.uid for entry in made.ledger} == {entry.uid for entry in rebuilt.ledger}
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.lists(odd_pods, max_size=6))
+def test_the_short_way_of_pods_without_gpus_leads_to_the_same_state(pods: list[JsonObject]):
+    """Whatever they ask for, in whatever order, after other pods with the same UID."""
+    events = [("topology", TOPOLOGY["a"]), *(("pod", raw) for raw in pods)]
+    short = told(events)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_module, "read_plain_pod", lambda _: None)
+        long = told(events)
+    assert everything(short) == everything(long)
+    assert {uid: short.ledger.hosts.requests_of(uid) for uid in short.pod_uids()} == {
+        uid: long.ledger.hosts.requests_of(uid) for uid in long.pod_uids()
+    }
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.lists(odd_pods | json_objects, max_size=4), st.lists(json_objects, max_size=3))
 def test_no_object_at_all_crashes_the_state_or_opens_a_node(pods: list[JsonObject], topologies: list[JsonObject]):
@@ -451,6 +468,25 @@ def with_node(made: Cluster | None = None) -> Cluster:
     return made
 
 
+def test_of_many_silent_agents_some_are_closed_at_a_time_until_all_are():
+    """So that calls are answered in between; more nodes than the first arrays have room for."""
+    names = [f"node-{number}" for number in range(100)]
+    made, start = Cluster(GPU, Clock()), datetime(2026, 1, 1, tzinfo=UTC)
+    for number, name in enumerate(names):
+        made.apply_topology(sample("mesh", name, observed_at=start + timedelta(seconds=number)).to_object())
+    now = start + timedelta(seconds=180 + 49)
+    rounds = 0
+    while made.close_stale(now, 180.0, most=10):
+        rounds += 1
+    assert rounds == 4, "49 are older, the fiftieth is just not"
+    assert [closed(made, name)[0] is Refusal.STALE for name in names] == [True] * 49 + [False] * 51
+    for name in names[:30]:
+        made.apply_topology(sample("mesh", name, observed_at=now).to_object())
+    assert made.close_stale(now, 180.0, closing=False, most=20)
+    assert not made.close_stale(now, 180.0, closing=False, most=20)
+    assert [closed(made, name)[0] is Refusal.STALE for name in names] == [False] * 30 + [True] * 19 + [False] * 51
+
+
 @pytest.mark.parametrize(
     ("pods", "found"),
     [
@@ -479,10 +515,10 @@ def test_what_pods_request_is_counted_while_they_are_on_the_node(pods: list[PodB
 def test_a_pod_that_is_gone_requests_nothing_and_is_known_until_then():
     made = with_node()
     made.apply_pod(requesting("p").bound_to("b").build())
-    assert made.pod_uids() == {pod("p").uid}
+    assert set(made.pod_uids()) == {pod("p").uid}
     made.remove_pod(pod("p").uid, ended=False)
     assert left(made) == (64, 128)
-    assert made.pod_uids() == set()
+    assert set(made.pod_uids()) == set()
 
 
 def test_a_node_is_known_by_what_it_offers_until_it_is_gone():
@@ -571,7 +607,7 @@ def test_after_any_events_the_sums_are_those_of_a_fresh_count(happened: list[tup
         if node is not None:
             last[name] = (node, int(cpu)) if what == "Running" else (None, 0)
     assert left(made)[0] == 64 - sum(cpu for node, cpu in last.values() if node == "b")
-    assert made.pod_uids() == {pod(name).uid for name, (node, _) in last.items() if node}
+    assert set(made.pod_uids()) == {pod(name).uid for name, (node, _) in last.items() if node}
 
 
 # --- generations and tentative holds --------------------------------------------------------------------------------

@@ -102,6 +102,36 @@ async def test_all_pages_are_taken_in_before_it_is_synced(server: LocalApiServer
     assert [call.query.get("continue", "").partition("/")[0] for call in server.asked("GET", PODS)][:3] == ["", "2", "4"]
 
 
+async def test_calls_get_their_turn_between_the_objects_of_a_list_and_of_a_backlog_of_events(
+    server: LocalApiServer, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as the time is up for which objects are taken in without a pause: here, after each."""
+    monkeypatch.setattr(module, "TURN_S", -1.0)
+    for number in range(50):
+        put(server, f"listed-{number}")
+    turns: list[int] = []
+
+    async def call_all_the_time() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns.append(len(running.mirror.log))
+
+    calling = asyncio.create_task(call_all_the_time())
+    await running.watching()
+    for number in range(50):
+        put(server, f"watched-{number}")
+    await until(lambda: len(running.mirror.pods) == 100)
+    calling.cancel()
+    assert set(turns) >= set(range(1, 100)), "somebody had a turn after every single object"
+
+
+async def test_an_answer_that_is_no_list_is_tried_again(server: LocalApiServer, running: Running) -> None:
+    put(server, "a")
+    server.fault("GET", PODS, Fault.GARBAGE)
+    await running.watching()
+    assert running.mirror.pods == {"a": "Pending"}
+
+
 async def test_a_list_asks_for_the_truth_of_its_moment(running: Running) -> None:
     await running.watching()
     assert "resourceVersion" not in running.server.asked("GET", PODS)[0].query, "0 would be answered from a cache that may lag"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from extender.placement.outlook import Outlook
 from extender.placement.outlook_tables import GpuKind, supply_of
 from extender.placement.row_facts import RowFacts, gpus_left
-from tests.builders import cluster, extender_on, pod
+from extender.sample_machines import sample
+from tests.builders import changed, cluster, extender_on, pod
 
 NODES = cluster().dgx1v("b", "a").pcie("c")
 HELD = pod("p").gpus(2).holding("a", *NODES.uuids("a")[:2])
@@ -45,6 +46,36 @@ def test_names_are_ranked_whatever_the_order_of_rows():
     assert [view.names[at] for at in np.argsort(RowFacts().name_ranks(view))] == ["a", "b", "c"]
 
 
+@given(st.lists(st.integers(0, 99), unique=True, min_size=1, max_size=12), st.integers(1, 12))
+def test_names_that_come_later_find_the_place_that_sorting_all_gives_them(numbers: list[int], first: int):
+    """Names never change, rows are only added."""
+    names = [f"node-{number:02d}" for number in numbers]
+    view, facts = extender_on(NODES).cluster.view(), RowFacts()
+    for rows in range(min(first, len(names)), len(names) + 1):
+        ranks = facts.name_ranks(replace(view, names=names, closed=np.zeros(rows, np.int8)))
+        assert ranks.tolist() == [sorted(names[:rows]).index(name) for name in names[:rows]]
+
+
+def test_a_node_that_changes_is_numbered_anew_and_no_other_is(monkeypatch: pytest.MonkeyPatch):
+    """One node may lose a GPU among thousands that do not."""
+    extender, facts, outlook = extender_on(NODES), RowFacts(), Outlook()
+    first = extender.cluster.view()
+    facts.follow(first)
+    before = facts.numbers(first, outlook).tolist()
+    asked: list[int] = []
+    plain = outlook.numbers
+    monkeypatch.setattr(outlook, "numbers", lambda *told: (asked.append(len(told[1])), plain(*told))[1])
+    extender.cluster.apply_topology(changed(NODES.topologies[2], unhealthy=[0]))
+    extender.cluster.apply_topology(sample("mesh", "d").to_object())
+    extender.cluster.remove_topology("a")
+    view = extender.cluster.view()
+    facts.follow(view)
+    found = facts.numbers(view, outlook).tolist()
+    assert asked == [2], "c and d; a has no class any more"
+    assert [found[view.row_of[name]] for name in ("b", "a", "c")] == [before[first.row_of["b"]], -1, before[first.row_of["c"]]]
+    assert found == RowFacts().numbers(view, outlook).tolist()
+
+
 def test_a_gpu_of_which_a_part_is_left_counts_as_that_part():
     """Eight GPUs less two held ones."""
     view = extender_on(NODES.with_pods(HELD)).cluster.view()
@@ -63,7 +94,7 @@ def test_few_rows_have_as_many_gpus_left_as_many_tell(shares: list[int]):
         extender.filter(asked, node)
         asyncio.run(extender.bind(asked, node))
     view = extender.cluster.view()
-    for changed in (view, replace(view, offered=np.zeros_like(view.offered), left=np.zeros_like(view.left))):
-        many = gpus_left(changed, np.array([0, 1, 2, 0, 1]))
-        assert many.tolist() == [gpus_left(changed, np.array([row]))[0] for row in (0, 1, 2, 0, 1)]
+    for looked_at in (view, replace(view, offered=np.zeros_like(view.offered), left=np.zeros_like(view.left))):
+        many = gpus_left(looked_at, np.array([0, 1, 2, 0, 1]))
+        assert many.tolist() == [gpus_left(looked_at, np.array([row]))[0] for row in (0, 1, 2, 0, 1)]
         assert (many <= 8).all()

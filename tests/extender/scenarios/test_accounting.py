@@ -51,7 +51,7 @@ def test_the_delete_event_of_an_eight_gpu_pod_is_missed_and_the_next_list_repair
     asked = pod("next").gpus(8)
     assert extender.filter(asked)["NodeNames"] == []
     listed: list[dict[str, object]] = []
-    for uid in extender.cluster.pod_uids() - {str(each["uid"]) for each in listed}:
+    for uid in set(extender.cluster.pod_uids()) - {str(each["uid"]) for each in listed}:
         extender.cluster.remove_pod(uid)
     assert extender.filter(asked)["NodeNames"] == ["a"]
 

@@ -1,0 +1,203 @@
+"""GPUTopologies of many equal machines, read once a kind: a cluster of thousands of nodes has a handful.
+
+Called by `state` for every GPUTopology that a list or a watch shows. What of an object is the same on all nodes of a kind (everything in its spec but UUIDs and bus ids) is its key here: for a
+known one only what is the node's own is checked, by the same rules (`topology.api`), and the rest is shared. Anything that is not as agents write it is read as a whole, which tells what is wrong.
+
+A `NodeTopology` is what the state keeps of a node: UUIDs, health, holders, and the status as it came, as bytes, for people.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+from cachetools import LRUCache
+from pydantic import ValidationError
+
+from extender.cluster.columns import NodeGpus
+from topology.api import GpuStatus, GPUTopology, GPUTopologySpec, GPUTopologyStatus, ObjectMeta, read_gputopology
+from topology.collective import Depth
+from topology.inventory import Gpu
+from topology.topology_class import TopologyClass, topology_class
+
+PodName = tuple[str, str]  # namespace and name
+_KINDS_KEPT: Final = 1024  # of machines; 10 kB each
+_FIELDS: Final = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_NOBODY: Final[Mapping[PodName, frozenset[str]]] = MappingProxyType({})
+
+
+class Machine:
+    """What nodes with equal hardware share; ``spec`` is that of the first one seen, with its UUIDs. Raises TopologyError where a spec cannot describe a node."""
+
+    def __init__(self, key: bytes, topology: GPUTopology) -> None:
+        self.key = key
+        self.spec: Final[GPUTopologySpec] = topology.spec
+        self.matrix = topology.matrix()
+        self.inventory = topology.inventory()
+        self.size = len(topology.spec.gpus)
+        self.bus_ids = tuple(gpu.bus_id for gpu in topology.spec.gpus)
+        self._class: TopologyClass | None = None
+        self._gpus: dict[int, NodeGpus] = {}
+
+    def gpus(self, reserve_mib: int) -> NodeGpus:
+        """Return size and number of the GPUs, with the UUIDs of the first node seen."""
+        if reserve_mib not in self._gpus:
+            self._gpus[reserve_mib] = NodeGpus.of(self.inventory, reserve_mib)
+        return self._gpus[reserve_mib]
+
+    @cached_property
+    def sliced(self) -> int:
+        """Bits of the GPUs that are cut into MIG instances: none of them is anybody's whole GPU."""
+        return sum(1 << bit for bit, gpu in enumerate(self.spec.gpus) if (gpu.mig_mode or "").lower() == "enabled")
+
+    def topology_class(self, depth: Depth) -> TopologyClass:
+        """Return the class, worked out to that depth or further."""
+        known = self._class
+        if known is None or known.next_depth is not None:  # else nobody can tell more of it
+            known = self._class = topology_class(self.matrix, self.inventory, depth)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTopology:
+    """One node's GPUTopology: ``uuids`` by bit, ``unhealthy`` some of them, ``holders`` pod -> UUIDs as its agent observed them."""
+
+    name: str
+    machine: Machine
+    uuids: tuple[str, ...]
+    bus_ids: tuple[str | None, ...]
+    observed_at: datetime | None
+    holders_observed: bool
+    unhealthy: tuple[str, ...]
+    holders: Mapping[PodName, frozenset[str]]
+    status: bytes
+
+    @staticmethod
+    def of(topology: GPUTopology, key: bytes = b"") -> "NodeTopology":
+        """Return what matters of an object that was read as a whole."""
+        uuids = tuple(gpu.uuid for gpu in topology.spec.gpus)
+        status = topology.status.model_dump_json(by_alias=True, exclude_none=True).encode()
+        return _with_status(topology.name, Machine(key, topology), uuids, topology.status, status)
+
+    def is_same_for_placement(self, other: "NodeTopology") -> bool:
+        """Tell whether two differ in nothing that decides where pods fit: a heartbeat, or memory in use."""
+        return (
+            self._is_same_hardware(other)
+            and self.holders_observed == other.holders_observed
+            and self.unhealthy == other.unhealthy
+            and self.holders == other.holders
+        )
+
+    def _is_same_hardware(self, other: "NodeTopology") -> bool:
+        mine, theirs = self.machine, other.machine
+        same = mine is theirs or (mine.key == theirs.key if mine.key else mine.spec == theirs.spec)
+        return same and self.uuids == other.uuids and self.bus_ids == other.bus_ids
+
+    def gpus(self, reserve_mib: int) -> NodeGpus:
+        """Return identity and size of the GPUs; ``reserve_mib`` of each is not given away in shares."""
+        return replace(self.machine.gpus(reserve_mib), uuids=self.uuids, bit_of={uuid: bit for bit, uuid in enumerate(self.uuids)})
+
+    def named_gpus(self) -> Iterable[Gpu]:
+        """Yield the GPUs of the node as its inventory tells them; of the node's own are UUID, minor number and what all of the kind have."""
+        return (
+            Gpu(index=gpu.index, uuid=uuid, minor=gpu.minor, memory_mib=gpu.memory_mib)
+            for gpu, uuid in zip(self.machine.spec.gpus, self.uuids, strict=True)
+        )
+
+    def whole(self) -> GPUTopology:
+        """Return the object for people, without the metadata that nobody here reads."""
+        spec = self.machine.spec
+        own = zip(spec.gpus, self.uuids, self.bus_ids, strict=True)
+        gpus = tuple(gpu.model_copy(update={"uuid": uuid, "bus_id": bus_id}) for gpu, uuid, bus_id in own)
+        status = GPUTopologyStatus.model_validate_json(self.status)
+        return GPUTopology(metadata=ObjectMeta(name=self.name), spec=spec.model_copy(update={"gpus": gpus}), status=status)
+
+
+class Machines:
+    """The kinds of machines that were seen; reads GPUTopologies by them."""
+
+    def __init__(self) -> None:
+        self._known: LRUCache[bytes, Machine] = LRUCache(_KINDS_KEPT)
+
+    def read(self, raw: Mapping[str, Any]) -> NodeTopology:
+        """Read a raw GPUTopology; raises TopologyError with a sentence for anything that cannot describe a node."""
+        own = _own_parts(raw)
+        if own is not None:
+            machine = self._known.get(own.key)
+            if machine is not None:
+                status = _read_status(raw)
+                if status is not None:
+                    bus_ids = machine.bus_ids if own.bus_ids == machine.bus_ids else own.bus_ids
+                    return _with_status(own.name, machine, own.uuids, *status, bus_ids=bus_ids)
+        found = NodeTopology.of(read_gputopology(raw), b"" if own is None else own.key)
+        if own is not None:
+            self._known[own.key] = found.machine
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnParts:
+    name: str
+    key: bytes  # all the rest of the spec
+    uuids: tuple[str, ...]
+    bus_ids: tuple[str | None, ...]
+
+
+def _own_parts(raw: Mapping[str, Any]) -> _OwnParts | None:
+    """Return what of a GPUTopology is the node's own, None where it is not as agents write it: then nothing is taken for known."""
+    try:
+        name, spec = raw["metadata"]["name"], raw["spec"]
+        gpus = spec["gpus"]
+        uuids = tuple([gpu["uuid"] for gpu in gpus])
+        bus_ids = tuple([gpu.get("busID") for gpu in gpus])
+        shared = [{**gpu, "uuid": "", "busID": ""} for gpu in gpus]
+        key = orjson.dumps([raw["apiVersion"], raw["kind"], {**spec, "gpus": shared}])
+    except (KeyError, TypeError, AttributeError):
+        return None
+    is_plain = raw.keys() <= _FIELDS and all(type(text) is str and text for text in (name, *uuids)) and len(set(uuids)) == len(uuids)
+    return _OwnParts(name, key, uuids, bus_ids) if is_plain and all(bus is None or type(bus) is str for bus in bus_ids) else None
+
+
+def _read_status(raw: Mapping[str, Any]) -> tuple[GPUTopologyStatus, bytes] | None:
+    """Return the status and the bytes of it, None where it cannot be read."""
+    found = raw.get("status", {})
+    try:
+        return GPUTopologyStatus.model_validate(found), bytes(
+            memoryview(orjson.dumps(found))
+        )  # orjson's own bytes keep all that it had set aside, 4 kB
+    except (ValidationError, TypeError):
+        return None
+
+
+def _with_status(
+    name: str, machine: Machine, uuids: tuple[str, ...], status: GPUTopologyStatus, text: bytes, *, bus_ids: tuple[str | None, ...] | None = None
+) -> NodeTopology:
+    return NodeTopology(
+        name,
+        machine,
+        uuids,
+        machine.bus_ids if bus_ids is None else bus_ids,
+        status.observed_at,
+        status.holders_observed,
+        tuple([gpu.uuid for gpu in status.gpus if not gpu.healthy]),
+        _holders(status.gpus),
+        text,
+    )
+
+
+def microseconds(time: datetime) -> int:
+    """Return a time as whole microseconds since 1970; one without a zone is UTC."""
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+
+
+def _holders(gpus: Iterable[GpuStatus]) -> Mapping[PodName, frozenset[str]]:
+    found: dict[PodName, set[str]] = {}
+    for gpu in gpus:
+        for holder in gpu.holders:
+            found.setdefault((holder.namespace, holder.name), set()).add(gpu.uuid)
+    return {name: frozenset(uuids) for name, uuids in found.items()} if found else _NOBODY
