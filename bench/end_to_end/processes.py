@@ -33,9 +33,9 @@ def read_cpu(pids: Mapping[str, int]) -> Cpu:
 
 
 def cpu_seconds(stat: str) -> float:
-    """Return the seconds in user and kernel mode that /proc/PID/stat tells; the program's name in it may hold anything but a closing bracket after it."""
+    """Return the seconds in user and kernel mode that /proc/PID/stat tells, those of children that have ended among them; the program's name may hold brackets."""
     fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return sum(map(int, fields[11:15])) / _TICKS
 
 
 def resident_mib(status: str) -> float:

@@ -52,9 +52,9 @@ def test_what_was_added_since_counts_a_new_sample_in_full():
 
 
 def test_processor_seconds_are_read_behind_a_name_that_holds_brackets():
-    """User and kernel mode together, in ticks of 10 ms."""
-    stat = "42 (a (strange) name) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 1 0 100 1 1"
-    assert cpu_seconds(stat) == pytest.approx(2.0)
+    """User and kernel mode together, children that have ended too, in ticks of 10 ms."""
+    stat = "42 (a (strange) name) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 20 30 20 0 1 0 100 1 1"
+    assert cpu_seconds(stat) == pytest.approx(2.5)
 
 
 def test_resident_memory_is_read_in_mib_and_none_is_none():
