@@ -21,9 +21,7 @@ def test_every_kind_of_field_goes_over_the_wire_and_back() -> None:
             ),
         },
     )
-    outer = made["Outer"](
-        text="a", texts=["b", "c"], number=-1, small=2, yes=True, inner={"name": "d"}, inners=[{"name": "e"}], a_map={"k": "v"}
-    )
+    outer = made["Outer"](text="a", texts=["b", "c"], number=-1, small=2, yes=True, inner={"name": "d"}, inners=[{"name": "e"}], a_map={"k": "v"})
     back = made["Outer"].FromString(serialized(outer))
     assert back == outer
     assert (back.inner.name, [one.name for one in back.inners], dict(back.a_map)) == ("d", ["e"], {"k": "v"})

@@ -25,7 +25,10 @@ def nvidia(names: list[str], minors: list[int | None], version: str = "0.6.0") -
         "cdiVersion": version,
         "kind": "nvidia.com/gpu",
         "devices": [
-            {"name": name, "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{minor}"}, {"path": "/dev/nvidia-caps/x"}] if minor is not None else []}}
+            {
+                "name": name,
+                "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{minor}"}, {"path": "/dev/nvidia-caps/x"}] if minor is not None else []},
+            }
             for name, minor in zip(names, minors, strict=True)
         ],
         "containerEdits": {
@@ -64,7 +67,12 @@ def test_the_edits_of_its_gpus_are_merged_in_and_of_no_others(tmp_path: Path, na
     edits = found["devices"][0]["containerEdits"]
     minors = [GPUS.specs[UUIDS[2]].minor, GPUS.specs[UUIDS[3]].minor]
     assert found["cdiVersion"] == "0.6.0"
-    assert [node["path"] for node in edits["deviceNodes"]] == ["/dev/nvidiactl", f"/dev/nvidia{minors[0]}", "/dev/nvidia-caps/x", f"/dev/nvidia{minors[1]}"]
+    assert [node["path"] for node in edits["deviceNodes"]] == [
+        "/dev/nvidiactl",
+        f"/dev/nvidia{minors[0]}",
+        "/dev/nvidia-caps/x",
+        f"/dev/nvidia{minors[1]}",
+    ]
     assert edits["env"] == ["NVIDIA_DRIVER_CAPABILITIES=all", *(f"{name}={value}" for name, value in ENV.items())]
     assert [mount["containerPath"] for mount in edits["mounts"]] == ["/lib/libcuda.so.1", "/run/linkwise"]
     assert len(edits["hooks"]) == 1
@@ -74,11 +82,15 @@ def test_the_edits_of_its_gpus_are_merged_in_and_of_no_others(tmp_path: Path, na
     ("raw", "why"),
     [
         pytest.param(yaml.safe_dump(nvidia(["0", "1"], [0, 1])), "has no device", id="a GPU that it does not know"),
-        pytest.param(yaml.safe_dump(nvidia(["0", "1", "2", "3"], [9, 9, 9, 9])), "gives /dev/nvidia9 for device 2", id="an index that means another GPU"),
+        pytest.param(
+            yaml.safe_dump(nvidia(["0", "1", "2", "3"], [9, 9, 9, 9])), "gives /dev/nvidia9 for device 2", id="an index that means another GPU"
+        ),
         pytest.param("kind: nvidia.com/gpu\ndevices: 3\n", "no list of devices", id="no list"),
         pytest.param("kind: nvidia.com/gpu\n\t- x", "cannot be read", id="no YAML"),
         pytest.param("kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices: [{name: 0}]", "without name and containerEdits", id="a device without edits"),
-        pytest.param("kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices: []\ncontainerEdits: {env: 3}", "env that is no list", id="edits that are none"),
+        pytest.param(
+            "kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices: []\ncontainerEdits: {env: 3}", "env that is no list", id="edits that are none"
+        ),
     ],
 )
 def test_a_spec_that_cannot_bring_the_gpus_in_is_told_and_nothing_is_written(tmp_path: Path, raw: str, why: str) -> None:

@@ -61,7 +61,12 @@ def test_a_kubelet_that_has_given_nothing_away_is_read() -> None:
     assert decoded(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}').entries == ()
 
 
-@given(st.binary(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)).map(lambda raw: json.dumps(raw).encode()))
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)).map(
+        lambda raw: json.dumps(raw).encode()
+    )
+)
 def test_nothing_but_a_checkpoint_is_one(data: bytes) -> None:
     """Whatever the file holds, the answer is a sentence."""
     with pytest.raises(CheckpointError, match="not as kubelet"):

@@ -28,7 +28,9 @@ def gpus(node: HandOffNode) -> list[str]:
 
 def allocation(node_name: str = NODE, **containers: list[str]) -> str:
     """Return an allocation of whole GPUs by container."""
-    return Allocation(node=node_name, containers={name: tuple(AllocatedGpu(uuid=uuid) for uuid in uuids) for name, uuids in containers.items()}).encode()
+    return Allocation(
+        node=node_name, containers={name: tuple(AllocatedGpu(uuid=uuid) for uuid in uuids) for name, uuids in containers.items()}
+    ).encode()
 
 
 def lose(node: HandOffNode, *lost: str) -> None:

@@ -181,7 +181,8 @@ class HandOffMachine(RuleBasedStateMachine):
         self.in_the_way = [
             other
             for other in [*self.pods.values(), *self.left_behind.values()]
-            if other is not known and (set(mine) & other.gpus or set(mine) & {uuid for seen in other.seen.values() for uuid in seen} or not known.plan)
+            if other is not known
+            and (set(mine) & other.gpus or set(mine) & {uuid for seen in other.seen.values() for uuid in seen} or not known.plan)
         ]
 
     def may_wait(self, known: Known, name: str, error: str) -> bool:

@@ -33,7 +33,12 @@ def holding(pod: str, name: str = "main", kind: Kind = Kind.APP, order: int = 0,
         pytest.param(holding("p", "i", Kind.INIT, 1, a=0), [holding("p", "s", Kind.SIDECAR, a=0)], "holds it", id="beside init containers, too"),
         pytest.param(holding("p", "s", Kind.SIDECAR, 1, a=0), [holding("p", "i", Kind.INIT, a=0)], None, id="but not those before it"),
         pytest.param(holding("p", "b", order=1, a=60 * 1024), [holding("p", "i", Kind.INIT, a=60 * 1024)], None, id="shares one after the other"),
-        pytest.param(holding("p", a=1), [holding("q", "i", Kind.INIT, a=79 * 1024), holding("q", "b", order=1, a=78 * 1024)], None, id="another pod counts by its peak"),
+        pytest.param(
+            holding("p", a=1),
+            [holding("q", "i", Kind.INIT, a=79 * 1024), holding("q", "b", order=1, a=78 * 1024)],
+            None,
+            id="another pod counts by its peak",
+        ),
     ],
 )
 def test_who_is_in_the_way(wanted: Holding, others: list[Holding], why: str | None) -> None:

@@ -22,7 +22,13 @@ def symmetric(rates: list[float], size: int) -> "np.typing.NDArray[np.float64]":
     return hops + hops.T
 
 
-@given(st.integers(2, 6).flatmap(lambda size: st.tuples(st.just(size), st.lists(st.sampled_from([12.5, 25.0, 50.0]), min_size=size * (size - 1) // 2, max_size=size * (size - 1) // 2))))
+@given(
+    st.integers(2, 6).flatmap(
+        lambda size: st.tuples(
+            st.just(size), st.lists(st.sampled_from([12.5, 25.0, 50.0]), min_size=size * (size - 1) // 2, max_size=size * (size - 1) // 2)
+        )
+    )
+)
 def test_no_other_order_has_a_faster_slowest_hop(case: tuple[int, list[float]]) -> None:
     """Compared with every order there is."""
     size, rates = case

@@ -8,7 +8,11 @@ from topology.agent.messages import serialized
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 # Made with k8s.io/kubelet v0.36.3, proto.MarshalOptions{Deterministic: true}.
 GOLDEN = [
-    ("RegisterRequest", {"version": "v1beta1", "endpoint": "e.sock", "resource_name": "a/b", "options": OPTIONS}, "0a07763162657461311206652e736f636b1a03612f62220408011001"),
+    (
+        "RegisterRequest",
+        {"version": "v1beta1", "endpoint": "e.sock", "resource_name": "a/b", "options": OPTIONS},
+        "0a07763162657461311206652e736f636b1a03612f62220408011001",
+    ),
     ("DevicePluginOptions", OPTIONS, "08011001"),
     (
         "ListAndWatchResponse",
