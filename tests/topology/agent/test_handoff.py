@@ -16,9 +16,9 @@ from tests.device_kubelet import AdmissionError, StartError
 from tests.hand_off_node import GPU, MEMORY, NODE, FaultError, HandOffNode, hand_off_node
 from topology.agent.handoff import faults
 from topology.agent.handoff.checkpoint import FILE_NAME
-from topology.agent.handoff.pod_events import PodEvent, PodEvents
 from topology.agent.handoff.plugin import plugin_for
 from topology.agent.handoff.pod import pod_of
+from topology.agent.handoff.pod_events import PodEvent, PodEvents
 from topology.agent.handoff.pod_watch import PodWatch
 from topology.agent.handoff.pods import Pods, PodUnknownError
 from topology.agent.metrics import Metrics
@@ -142,7 +142,7 @@ def test_kubelet_is_steered_to_the_plan_of_the_pod_that_waits(node: HandOffNode,
 
 
 def test_of_several_that_wait_the_oldest_is_meant(node: HandOffNode, gpus: list[str]) -> None:
-    """kubelet admits in the order of creation."""
+    """They are admitted in the order of creation."""
     from datetime import UTC, datetime
 
     node.start_agent()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from topology.agent.handoff.cgroups import Cgroups
-from topology.agent.handoff.checkpoint import Checkpoint, CheckpointError, Entry
+from topology.agent.handoff.checkpoint import CheckpointError, Entry
 from topology.agent.handoff.holding import Container, Holding, Kind, Part
 from topology.agent.handoff.identity import current_since
 from topology.agent.handoff.kubelet import Kubelet

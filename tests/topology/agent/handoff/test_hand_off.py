@@ -196,7 +196,7 @@ def test_a_gpu_of_a_living_container_is_not_given_to_another(node: HandOffNode, 
     node.kubelet.admit(second)
     with pytest.raises(StartError, match=f"GPU {gpus[1]} is not free: container main of pod default/first holds it"):
         node.start(second)
-    assert node.specs() and len(node.specs()) == 1
+    assert len(node.specs()) == 1
     assert node.count("container_refusals", reason="held") == 1
     assert [reason for reason, _ in node.events() if reason == "GPUHeld"] == ["GPUHeld"]
     node.delete(first)
@@ -216,7 +216,7 @@ def test_more_memory_than_a_gpu_has_is_not_given(node: HandOffNode, gpus: list[s
 
 
 def test_a_gpu_of_a_pod_deleted_by_force_is_free_when_its_processes_have_ended(node: HandOffNode, gpus: list[str]) -> None:
-    """kubelet and API server have forgotten it, the kernel has not."""
+    """Both kubelet and API server have forgotten it, the kernel has not."""
     first = node.bind(pod("first").holding(NODE, gpus[1]))
     node.run(first)
     uid = first["metadata"]["uid"]
@@ -279,7 +279,7 @@ def test_a_pod_from_around_gets_what_is_neither_held_nor_promised(node: HandOffN
     assert node.start(raw) == {"main": seen}
     assert node.count("container_starts", ids="restarted") == 1
     assert node.plugin is not None
-    assert sorted(one.uuids for one in node.plugin.holders())[0]
+    assert seen in [one.uuids for one in node.plugin.holders()]
 
 
 def test_a_share_from_around_goes_where_least_is_left(node: HandOffNode, gpus: list[str]) -> None:
