@@ -35,7 +35,7 @@ test: $(VENV)/dev.stamp
 
 # Most tests wait most of the time, so two control planes run side by side; tests that hold a promise about time have the machine for themselves.
 e2e: $(VENV)/dev.stamp
-	@$(BIN)/python tests/e2e/build.py
+	@$(BIN)/python -m tests.e2e.build
 	@$(BIN)/python -m pytest tests/e2e -n 2 --dist loadfile -m "not alone"
 	@$(BIN)/python -m pytest tests/e2e -n 0 -m alone
 

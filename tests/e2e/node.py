@@ -1,0 +1,200 @@
+"""A real node: containerd and kubelet on the control plane of a test, with containers that run.
+
+The fixture `node` gives one to the tests of a file; `live_nodes` and KWOK remain what most tests use, since a real one takes ten seconds to start.
+Each lives in an enclosure (`tests.e2e.enclosure`) and leaves nothing behind. A test starts and stops its programs (`node.kubelet.program`,
+`node.containerd.program`), reboots it, runs agents and device plugins on it, and reads what its containers printed.
+
+GPUs are stood in for: `tests.stand_in` plays nvidia-smi, and `make_devices` makes character devices that behave as /dev/null does.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.e2e import cgroups
+from tests.e2e.api_server import JsonObject
+from tests.e2e.containerd import Containerd
+from tests.e2e.control_plane import NODE_NAME, ControlPlane
+from tests.e2e.enclosure import Enclosure, InsideProgram
+from tests.e2e.kubelet import Kubelet
+from tests.e2e.node_needs import from_distribution
+from tests.e2e.program import wait_until
+
+PREFIX = "linkwise-node-"
+_NULL = os.makedev(1, 3)  # the device that /dev/null is
+
+
+class RealNode:
+    """One node; ``programs`` are those of the control plane and of `tests.e2e.build.NODE`, ``fields`` go into kubelet's configuration."""
+
+    def __init__(self, plane: ControlPlane, programs: Mapping[str, Path], fields: Mapping[str, Any] | None = None) -> None:
+        tools = from_distribution()
+        self.name = NODE_NAME
+        self.plane = plane
+        # Short: the path of a unix socket has at most 107 characters, and those of pytest's folders are long.
+        self.directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._lock = (self.directory / "lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.enclosure = Enclosure(self.directory, tools)
+        self.containerd = Containerd(self.enclosure, programs, tools, plane.directory)
+        identity = {"kubeconfig": plane.kubeconfig("kubelet"), "hostname-override": self.name}
+        self.kubelet = Kubelet(self.enclosure, programs["kubelet"], identity, plane.directory, fields or {})
+        self._programs: list[InsideProgram] = []
+
+    # Starting and stopping
+
+    def start(self) -> "RealNode":
+        """Start it for the first time; it takes pods when this returns, about ten seconds later."""
+        self.containerd.write()
+        self.kubelet.write(self.directory.name)
+        self._boot()
+        self.containerd.import_image()
+        self.kubelet.start()
+        return self.wait_ready()
+
+    def wait_ready(self, timeout: float = 20) -> "RealNode":
+        """Wait until kubelet says that it is ready, and take away the taints that a controller would: pods may come."""
+        wait_until(lambda: "Ready" in self.conditions(), timeout, f"{self.name} is ready")
+        self.plane.api().patch("Node", self.name, {"spec": {"taints": None}})
+        return self
+
+    def stop(self) -> None:
+        """End everything that runs on it, remove what it had, and its Node."""
+        self.enclosure.kill()
+        self._reap()
+        _sweep(self.directory)
+        self._lock.close()
+        self.plane.api().delete("Node", self.name)
+
+    def restart_kubelet(self) -> None:
+        """Let kubelet end and start again, as an upgrade does; containers run on."""
+        self.kubelet.program.stop()
+        self.kubelet.start()
+        self.wait_ready()
+
+    def restart_containerd(self) -> None:
+        """Let containerd end and start again; containers run on, their shims hold them."""
+        self.containerd.program.stop()
+        self.containerd.start()
+
+    def reboot(self) -> None:
+        """Cut the power and start again: processes, mounts and /run are gone, the disk is as it was. Programs of `run` stay ended."""
+        self.enclosure.kill()
+        self._reap()
+        cgroups.remove(self.directory.name)
+        shutil.rmtree(self.enclosure.run)
+        self._boot()
+        self.kubelet.start()
+        self.wait_ready()
+
+    def tails(self, lines: int = 15) -> str:
+        """Return the last lines of every program's log."""
+        return "\n".join(program.tail(lines) for program in (self.containerd.program, self.kubelet.program, *self._programs))
+
+    def _boot(self) -> None:
+        cgroups.make(self.directory.name)
+        self.enclosure.start()
+        self.cdi.mkdir(exist_ok=True)
+        self.kubelet.static_pods.mkdir(exist_ok=True)
+        self.containerd.start()
+
+    def _reap(self) -> None:
+        """Take note that the programs have ended with the enclosure."""
+        for program in (self.kubelet.program, self.containerd.program, *self._programs):
+            program.kill()
+
+    # What is on it
+
+    @property
+    def cdi(self) -> Path:
+        """The folder of CDI specs, /var/run/cdi inside; it does not outlive a reboot."""
+        return self.enclosure.run / "cdi"
+
+    def run(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> InsideProgram:
+        """Start a program on it, as a DaemonSet would: it sees kubelet's sockets, /run and the processes of this node."""
+        taken = sum(1 for path in self.plane.directory.glob(f"{name}-*.log"))
+        program = self.enclosure.program(name, command, self.plane.directory / f"{name}-{taken + 1}.log", environment)
+        self._programs.append(program)
+        program.start()
+        return program
+
+    def make_devices(self, *names: str) -> dict[str, Path]:
+        """Make character devices that behave as /dev/null does, and return where they lie, for a CDI spec's `hostPath`."""
+        folder = self.directory / "dev"
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            os.mknod(folder / name, stat.S_IFCHR | 0o666, _NULL)
+        return {name: folder / name for name in names}
+
+    def conditions(self) -> set[str]:
+        """Return the conditions that hold, by kubelet's word."""
+        found = self.plane.api().find("Node", self.name) or {}
+        return {condition["type"] for condition in found.get("status", {}).get("conditions", ()) if condition["status"] == "True"}
+
+    def allocatable(self, resource: str) -> int:
+        """Return how many of a resource kubelet offers."""
+        return int(self.plane.api().get("Node", self.name)["status"]["allocatable"].get(resource, 0))
+
+    # Pods
+
+    def wait_phase(self, pod: str, *phases: str, namespace: str = "default", timeout: float = 30) -> JsonObject:
+        """Return the pod once it is in one of these phases; a failure tells its containers' states."""
+        api = self.plane.api()
+
+        def reached() -> bool:
+            return api.get("Pod", pod, namespace)["status"].get("phase") in phases
+
+        try:
+            wait_until(reached, timeout)
+        except AssertionError:
+            raise AssertionError(f"pod {namespace}/{pod} not {' or '.join(phases)} within {timeout:g} s: {api.get('Pod', pod, namespace)['status']}") from None
+        return api.get("Pod", pod, namespace)
+
+    def log(self, pod: str, container: str = "main", *, attempt: int | None = None, namespace: str = "default") -> list[str]:
+        """Return the lines that a container wrote: in its last attempt, or in the one of a number (0 is the first); none where there was none."""
+        found = sorted((self.enclosure.log / "pods").glob(f"{namespace}_{pod}_*/{container}/*.log"), key=_attempt)
+        files = found[-1:] if attempt is None else [path for path in found if _attempt(path)[1] == attempt]
+        # CRI's format: time, stream, F or P, text.
+        return [line.split(" ", 3)[3] for path in files[-1:] for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def clear(self) -> None:
+        """Delete all pods and wait until no container runs any more and kubelet has forgotten them."""
+        self.plane.api().delete_all("Pod")
+        wait_until(lambda: not cgroups.processes(f"{self.directory.name}/kubepods"), 60, "no container is left")
+        wait_until(lambda: not self.plane.api().items("Pod"), what="no pod is left")
+
+
+def _attempt(log: Path) -> tuple[int, int]:
+    """Order logs by when the pod began (its name may have been used before), then by attempt."""
+    return log.parents[1].stat().st_ctime_ns, int(log.stem)
+
+
+@contextmanager
+def real_node(plane: ControlPlane, programs: Mapping[str, Path], fields: Mapping[str, Any] | None = None) -> Iterator[RealNode]:
+    """Start a node and end it with the block."""
+    sweep_abandoned()
+    node = RealNode(plane, programs, fields)
+    try:
+        yield node.start()
+    finally:
+        node.stop()
+
+
+def sweep_abandoned() -> None:
+    """Remove what nodes of killed test runs have left: their processes ended with them, files and cgroups did not."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError), (directory / "lock").open("w") as lock:  # a lock that is held belongs to a node that lives
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _sweep(directory)
+
+
+def _sweep(directory: Path) -> None:
+    cgroups.remove(directory.name)
+    shutil.rmtree(directory)
