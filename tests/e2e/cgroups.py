@@ -5,6 +5,7 @@ inside has ended.
 """
 
 import contextlib
+import os
 from pathlib import Path
 
 from tests.e2e.program import wait_until
@@ -33,7 +34,8 @@ def make(name: str) -> None:
 
 def left(name: str) -> list[Path]:
     """Return the cgroups of that name and below, deepest first."""
-    found = [path for hierarchy in _hierarchies() for path in (hierarchy / name, *(hierarchy / name).rglob("*")) if path.is_dir()]
+    # os.walk passes over what kubelet removes while we look.
+    found = [Path(path) for hierarchy in _hierarchies() for path, _, _ in os.walk(hierarchy / name)]
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
 
@@ -41,7 +43,7 @@ def processes(name: str) -> set[int]:
     """Return the processes in these cgroups."""
     found: set[int] = set()
     for cgroup in left(name):
-        with contextlib.suppress(OSError):  # kubelet removes cgroups while we look
+        with contextlib.suppress(OSError):
             found.update(map(int, (cgroup / "cgroup.procs").read_text().split()))
     return found
 

@@ -5,6 +5,7 @@ Flags and fields are a real node's but where that would slow tests down, want mo
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ class Kubelet:
         self._enclosure = enclosure
         self._ports = free_port(), free_port()
         self._fields = fields
+        self.started_at = datetime.now(UTC)
         self._configuration = enclosure.directory / "kubelet.json"
         command = (program, "--config", self._configuration, *(f"--{name}={value}" for name, value in identity.items()), "-v=2")
         self.program: InsideProgram = enclosure.program("kubelet", command, logs / "kubelet.log")
@@ -34,6 +36,7 @@ class Kubelet:
 
     def start(self) -> None:
         """Start it, also again; it is healthy when this returns."""
+        self.started_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)  # the API's times are whole seconds
         self.program.start().wait_ready(self.healthy)
 
     def healthy(self) -> bool:

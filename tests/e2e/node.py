@@ -13,8 +13,9 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,10 @@ class RealNode:
         self.kubelet.start()
         return self.wait_ready()
 
-    def wait_ready(self, timeout: float = 20) -> "RealNode":
+    def wait_ready(self, timeout: float = 60) -> "RealNode":
         """Wait until kubelet says that it is ready, and take away the taints that a controller would: pods may come."""
-        wait_until(lambda: "Ready" in self.conditions(), timeout, f"{self.name} is ready")
+        started = self.kubelet.started_at
+        wait_until(lambda: self._ready_since(started), timeout, f"{self.name} is ready")
         self.plane.api().patch("Node", self.name, {"spec": {"taints": None}})
         return self
 
@@ -84,13 +86,17 @@ class RealNode:
         self.containerd.program.stop()
         self.containerd.start()
 
-    def reboot(self) -> None:
-        """Cut the power and start again: processes, mounts and /run are gone, the disk is as it was. Programs of `run` stay ended."""
+    def reboot(self, before_kubelet: Callable[[], object] = lambda: None) -> None:
+        """Cut the power and start again: processes, mounts and /run are gone, the disk is as it was. Programs of `run` stay ended.
+
+        ``before_kubelet`` starts what is to be there when kubelet starts.
+        """
         self.enclosure.kill()
         self._reap()
         cgroups.remove(self.directory.name)
         shutil.rmtree(self.enclosure.run)
         self._boot()
+        before_kubelet()
         self.kubelet.start()
         self.wait_ready()
 
@@ -133,10 +139,11 @@ class RealNode:
             os.mknod(folder / name, stat.S_IFCHR | 0o666, _NULL)
         return {name: folder / name for name in names}
 
-    def conditions(self) -> set[str]:
-        """Return the conditions that hold, by kubelet's word."""
+    def _ready_since(self, moment: datetime) -> bool:
+        """Whether kubelet has said so since then: what its predecessor said stands for a while."""
         found = self.plane.api().find("Node", self.name) or {}
-        return {condition["type"] for condition in found.get("status", {}).get("conditions", ()) if condition["status"] == "True"}
+        ready = [each for each in found.get("status", {}).get("conditions", ()) if each["type"] == "Ready" and each["status"] == "True"]
+        return any(datetime.fromisoformat(each["lastHeartbeatTime"]) >= moment for each in ready)
 
     def allocatable(self, resource: str) -> int:
         """Return how many of a resource kubelet offers."""
@@ -168,7 +175,11 @@ class RealNode:
         """Delete all pods and wait until no container runs any more and kubelet has forgotten them."""
         self.plane.api().delete_all("Pod")
         wait_until(lambda: not cgroups.processes(f"{self.directory.name}/kubepods"), 60, "no container is left")
-        wait_until(lambda: not self.plane.api().items("Pod"), what="no pod is left")
+        wait_until(lambda: not self._pods_of_kubelet(), 60, "kubelet has forgotten all pods")
+
+    def _pods_of_kubelet(self) -> list[str]:
+        """Return the UIDs of the pods that kubelet keeps a folder of; static pods are not for `clear` to end."""
+        return sorted(path.name for path in (self.enclosure.kubelet / "pods").glob("*") if len(path.name) == 36)
 
 
 def _attempt(log: Path) -> tuple[int, int]:

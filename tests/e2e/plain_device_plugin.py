@@ -16,6 +16,7 @@ import json
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -99,7 +100,7 @@ class Plugin:
 
     options: argparse.Namespace
     ids: list[str]
-    tokens: dict[frozenset[str], str] = field(default_factory=dict)
+    tokens: dict[frozenset[str], list[str]] = field(default_factory=lambda: defaultdict(list))
     issued: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -142,7 +143,8 @@ class Plugin:
             if self.options.pre_start:
                 with self.lock:
                     self.issued += 1
-                    token = self.tokens[frozenset(each.devices_ids)] = f"{time.time_ns():x}-{self.issued}"
+                    token = f"{time.time_ns():x}-{self.issued}"
+                    self.tokens[frozenset(each.devices_ids)].append(token)
                 answer.container_responses.add(cdi_devices=[{"name": f"{CDI_KIND}={token}"}])
             else:
                 answer.container_responses.add(envs=[{"key": "PLAIN_GPUS", "value": ",".join(sorted(each.devices_ids))}])
@@ -150,6 +152,10 @@ class Plugin:
         return answer
 
     def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if self.options.refuse and self.options.refuse.exists():
+            sentence = self.options.refuse.read_text(encoding="utf-8")
+            self.say("PreStartContainer", request=_dict(request), refused=sentence)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, sentence)
         ids = frozenset(request.devices_ids)
         pods = self._pod_resources()
         checkpoint = self._checkpoint()
@@ -160,7 +166,9 @@ class Plugin:
             if ids == {one for entry in container.get("devices", ()) for one in entry["device_ids"] if entry["resource_name"] == self.options.resource}
         ]
         self.say("PreStartContainer", request=_dict(request), holders=holders, pod_resources=pods, checkpoint=checkpoint)
-        self._write_spec(self.tokens[ids], sorted(ids), ",".join(holders))
+        # An app container has the ids of its init container, and a token of its own: which of the two starts is not said.
+        for token in self.tokens[ids]:
+            self._write_spec(token, sorted(ids), ",".join(holders))
         return _CLASSES["v1beta1.PreStartContainerResponse"]()
 
     def _pod_resources(self) -> list[JsonObject]:
@@ -258,6 +266,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cdi", type=Path, default=Path("/var/run/cdi"))
     parser.add_argument("--device-folder", type=Path)
     parser.add_argument("--record", type=Path, default=Path(os.devnull))
+    parser.add_argument("--refuse", type=Path, help="while this file exists, PreStartContainer fails with what it says")
     parser.add_argument("--pre-start", action="store_true")
     parser.add_argument("--preferred", action="store_true")
     return parser.parse_args()
