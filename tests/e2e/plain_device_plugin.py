@@ -3,7 +3,7 @@
 It offers `--devices` ids of `--resource`, registers, and again whenever kubelet starts anew. Two ways of handing over, by `--pre-start`:
 without it, Allocate answers PLAIN_GPUS with the ids, as stock plugins do;
 with it, Allocate answers a CDI device with a token never used before, and PreStartContainer looks up in PodResources which container of which pod has
-these ids, and writes the token's CDI spec then: PLAIN_GPUS, PLAIN_POD, and a device node for each id that has one in `--device-folder`.
+these ids, in kubelet's checkpoint which tokens, and writes the tokens' CDI specs then: PLAIN_GPUS, PLAIN_POD, and a device node for each id that has one in `--device-folder`.
 
 Every call is written to `--record`, a line of JSON each: what was asked and answered, and for PreStartContainer what PodResources and kubelet's
 checkpoint said at that moment. `Recording` reads it. Nothing of Linkwise is used here, and the messages are declared from the public API once more: a
@@ -11,12 +11,12 @@ mistake in the agent's declarations cannot hide behind the same mistake here. So
 """
 
 import argparse
+import base64
 import contextlib
 import json
 import os
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -100,7 +100,6 @@ class Plugin:
 
     options: argparse.Namespace
     ids: list[str]
-    tokens: dict[frozenset[str], list[str]] = field(default_factory=lambda: defaultdict(list))
     issued: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -144,7 +143,6 @@ class Plugin:
                 with self.lock:
                     self.issued += 1
                     token = f"{time.time_ns():x}-{self.issued}"
-                    self.tokens[frozenset(each.devices_ids)].append(token)
                 answer.container_responses.add(cdi_devices=[{"name": f"{CDI_KIND}={token}"}])
             else:
                 answer.container_responses.add(envs=[{"key": "PLAIN_GPUS", "value": ",".join(sorted(each.devices_ids))}])
@@ -166,10 +164,17 @@ class Plugin:
             if ids == {one for entry in container.get("devices", ()) for one in entry["device_ids"] if entry["resource_name"] == self.options.resource}
         ]
         self.say("PreStartContainer", request=_dict(request), holders=holders, pod_resources=pods, checkpoint=checkpoint)
-        # An app container has the ids of its init container, and a token of its own: which of the two starts is not said.
-        for token in self.tokens[ids]:
+        # An app container may have the ids of its init container, and a token of its own: which of the two starts is not said.
+        for token in self._tokens(checkpoint, ids):
             self._write_spec(token, sorted(ids), ",".join(holders))
         return _CLASSES["v1beta1.PreStartContainerResponse"]()
+
+    def _tokens(self, checkpoint: JsonObject, ids: frozenset[str]) -> Iterator[str]:
+        """Yield the tokens of these ids: the checkpoint keeps each container's answer, also of a plugin that has ended since."""
+        for entry in checkpoint["Data"]["PodDeviceEntries"] or ():
+            if entry["ResourceName"] == self.options.resource and ids == {one for some in entry["DeviceIDs"].values() for one in some}:
+                answer = _CLASSES["v1beta1.ContainerAllocateResponse"].FromString(base64.b64decode(entry["AllocResp"]))
+                yield from (device.name.partition("=")[2] for device in answer.cdi_devices)
 
     def _pod_resources(self) -> list[JsonObject]:
         with grpc.insecure_channel(f"unix:{self.options.pod_resources}", options=(("grpc.default_authority", "localhost"),)) as channel:
@@ -182,10 +187,9 @@ class Plugin:
         found: list[JsonObject] = answer.get("pod_resources", [])
         return found
 
-    def _checkpoint(self) -> Any:
-        with contextlib.suppress(OSError):
-            return json.loads((self.options.directory / "kubelet_internal_checkpoint").read_text(encoding="utf-8"))
-        return None
+    def _checkpoint(self) -> JsonObject:
+        found: JsonObject = json.loads((self.options.directory / "kubelet_internal_checkpoint").read_text(encoding="utf-8"))
+        return found
 
     def _write_spec(self, token: str, ids: list[str], holders: str) -> None:
         nodes = [

@@ -210,6 +210,39 @@ def kubelet_restarts_during_back_off(r: Recorder) -> None:
     r.note("status: " + json.dumps(r.api.get("Pod", "backs-off")["status"]))
 
 
+def kubelet_restarts_during_back_off_plugin_late(r: Recorder) -> None:
+    """The same, but the plugin comes 5 s after kubelet; a second pod runs all the time."""
+    r.make(pod("backs-off", container("main", 2, "sleep 0.2; exit 1"), restart="Always"), pod("runs", container("main", 2), restart="Always"))
+    r.wait_calls("PreStartContainer", 3, 60)
+    wait_until(lambda: "waiting" in r.api.get("Pod", "backs-off")["status"]["containerStatuses"][0]["state"], 20)
+    r.plugin.stop()
+    r.note("plugin and kubelet stop")
+    r.node.restart_kubelet()
+    r.note("node is ready")
+    time.sleep(5)
+    r.plugin = r.start_plugin()
+    r.node.wait_phase("backs-off", "Failed")
+    r.note("backs-off: " + json.dumps(r.api.get("Pod", "backs-off")["status"]))
+    r.note("runs: " + json.dumps(r.api.get("Pod", "runs")["status"]))
+
+
+def plugin_restarts(r: Recorder) -> None:
+    """The plugin ends and comes back under a running pod; a pod is created meanwhile."""
+    r.make(pod("runs", container("main", 2)))
+    r.running("runs")
+    r.note("plugin stops")
+    r.plugin.stop()
+    wait_until(lambda: r.node.allocatable(RESOURCE) == 0, 20)
+    r.note("nothing is allocatable")
+    r.make(pod("meanwhile", container("main", 2)))
+    r.node.wait_phase("meanwhile", "Failed")
+    r.note("meanwhile: " + json.dumps(r.api.get("Pod", "meanwhile")["status"]))
+    r.plugin = r.start_plugin()
+    r.note("devices are allocatable")
+    r.make(pod("after", container("main", 2)))
+    r.running("runs", "after")
+
+
 def reboot_plugin_late(r: Recorder) -> None:
     """The node reboots; the plugin comes 5 s after kubelet."""
     r.make(pod("before", container("main", 2), restart="Always"), pod("no-gpu", container("main", 0), restart="Always"))
@@ -218,6 +251,7 @@ def reboot_plugin_late(r: Recorder) -> None:
     r.node.reboot()
     r.note("node is ready")
     time.sleep(5)
+    r.note("checkpoint before the plugin: " + r.node.kubelet.checkpoint.read_text())
     r.note("status before the plugin: " + json.dumps(r.api.get("Pod", "before")["status"]))
     r.plugin = r.start_plugin()
     for seconds in range(30):
@@ -297,6 +331,8 @@ SITUATIONS = (
     kubelet_restarts,
     restarts_of_a_container,
     kubelet_restarts_during_back_off,
+    kubelet_restarts_during_back_off_plugin_late,
+    plugin_restarts,
     reboot_plugin_early,
     reboot_plugin_late,
 )
