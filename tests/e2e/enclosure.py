@@ -9,6 +9,7 @@ Process 1 inside holds everything: when it is killed the kernel ends all other p
 run, however that ends (see `tests.e2e.program`). What is left are cgroups, which `tests.e2e.cgroups` removes, and files.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -125,10 +126,11 @@ class InsideProgram(Program):
         return self
 
     def _signal(self, number: signal.Signals) -> None:
-        # Where nsenter has no child, the program has just ended, or was not started yet and never will be.
-        os.kill(next(iter(_children(self.pid)), self.pid), number)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            # Where nsenter has no child yet, there will be none.
+            os.kill(next(iter(_children(self.pid)), self.pid), number)
         if number in (signal.SIGCONT, signal.SIGKILL):
-            os.kill(self.pid, signal.SIGCONT)  # nsenter stops itself when its child is stopped
+            os.kill(self.pid, signal.SIGCONT)  # nsenter stops itself when its child is stopped; until it is reaped its id is its own
 
 
 def _only_child(pid: int) -> int:

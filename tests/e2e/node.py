@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tests.e2e import cgroups
 from tests.e2e.api_server import JsonObject
@@ -39,10 +39,7 @@ class RealNode:
         tools = from_distribution()
         self.name = NODE_NAME
         self.plane = plane
-        # Short: the path of a unix socket has at most 107 characters, and those of pytest's folders are long.
-        self.directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._lock = (self.directory / "lock").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.directory, self._lock = new_folder()
         self.enclosure = Enclosure(self.directory, tools)
         self.containerd = Containerd(self.enclosure, programs, tools, plane.directory)
         identity = {"kubeconfig": plane.kubeconfig("kubelet"), "hostname-override": self.name}
@@ -60,6 +57,10 @@ class RealNode:
         self.kubelet.start()
         return self.wait_ready()
 
+    def running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self.enclosure.running()
+
     def wait_ready(self, timeout: float = 60) -> "RealNode":
         """Wait until kubelet says that it is ready, and take away the taints that a controller would: pods may come."""
         started = self.kubelet.started_at
@@ -68,7 +69,9 @@ class RealNode:
         return self
 
     def stop(self) -> None:
-        """End everything that runs on it, remove what it had, and its Node."""
+        """End everything that runs on it, remove what it had, and its Node; once."""
+        if not self.directory.exists():
+            return
         self.enclosure.kill()
         self._reap()
         _sweep(self.directory)
@@ -131,13 +134,16 @@ class RealNode:
         program.start()
         return program
 
-    def make_devices(self, *names: str) -> dict[str, Path]:
-        """Make character devices that behave as /dev/null does, and return where they lie, for a CDI spec's `hostPath`."""
-        folder = self.directory / "dev"
-        folder.mkdir(exist_ok=True)
+    @property
+    def devices(self) -> Path:
+        """The folder of the devices that `make_devices` makes, for a CDI spec's `hostPath`."""
+        return self.directory / "dev"
+
+    def make_devices(self, *names: str) -> None:
+        """Make character devices that behave as /dev/null does."""
+        self.devices.mkdir(exist_ok=True)
         for name in names:
-            os.mknod(folder / name, stat.S_IFCHR | 0o666, _NULL)
-        return {name: folder / name for name in names}
+            os.mknod(self.devices / name, stat.S_IFCHR | 0o666, _NULL)
 
     def _ready_since(self, moment: datetime) -> bool:
         """Whether kubelet has said so since then: what its predecessor said stands for a while."""
@@ -161,7 +167,9 @@ class RealNode:
         try:
             wait_until(reached, timeout)
         except AssertionError:
-            raise AssertionError(f"pod {namespace}/{pod} not {' or '.join(phases)} within {timeout:g} s: {api.get('Pod', pod, namespace)['status']}") from None
+            raise AssertionError(
+                f"pod {namespace}/{pod} not {' or '.join(phases)} within {timeout:g} s: {api.get('Pod', pod, namespace)['status']}"
+            ) from None
         return api.get("Pod", pod, namespace)
 
     def log(self, pod: str, container: str = "main", *, attempt: int | None = None, namespace: str = "default") -> list[str]:
@@ -198,10 +206,20 @@ def real_node(plane: ControlPlane, programs: Mapping[str, Path], fields: Mapping
         node.stop()
 
 
+def new_folder() -> tuple[Path, TextIO]:
+    """Return a folder of a node, and the file whose lock says that the node lives, as long as it is open."""
+    # Short: the path of a unix socket has at most 107 characters, and those of pytest's folders are long.
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    lock = (folder / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return folder, lock
+
+
 def sweep_abandoned() -> None:
     """Remove what nodes of killed test runs have left: their processes ended with them, files and cgroups did not."""
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError), (directory / "lock").open("w") as lock:  # a lock that is held belongs to a node that lives
+        # A lock that is held belongs to a node that lives; a folder without one is just being made, or removed.
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), (directory / "lock").open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _sweep(directory)
 

@@ -161,7 +161,8 @@ class Plugin:
             f"{pod['namespace']}/{pod['name']}/{container['name']}"
             for pod in pods
             for container in pod.get("containers", ())
-            if ids == {one for entry in container.get("devices", ()) for one in entry["device_ids"] if entry["resource_name"] == self.options.resource}
+            if ids
+            == {one for entry in container.get("devices", ()) for one in entry["device_ids"] if entry["resource_name"] == self.options.resource}
         ]
         self.say("PreStartContainer", request=_dict(request), holders=holders, pod_resources=pods, checkpoint=checkpoint)
         # An app container may have the ids of its init container, and a token of its own: which of the two starts is not said.
@@ -214,9 +215,7 @@ def _serve(plugin: Plugin, socket: Path) -> grpc.Server:
     }
     serializer = {"response_serializer": lambda message: message.SerializeToString()}
     handlers = {
-        name: grpc.unary_unary_rpc_method_handler(
-            getattr(plugin, name), request_deserializer=_CLASSES[f"v1beta1.{message}"].FromString, **serializer
-        )
+        name: grpc.unary_unary_rpc_method_handler(getattr(plugin, name), request_deserializer=_CLASSES[f"v1beta1.{message}"].FromString, **serializer)
         for name, message in asked.items()
     }
     handlers["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(

@@ -19,10 +19,10 @@ from tests.e2e import build
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.image import IMAGE
 from tests.e2e.node import RealNode, real_node
+from tests.e2e.plain_plugin import PlainPlugin
 from tests.e2e.program import wait_until
 
 TARGET = Path(__file__).parents[1] / "topology" / "agent" / "kubelet"
-PLUGIN = Path(__file__).parent / "plain_device_plugin.py"
 RESOURCE = "nvidia.com/gpu"
 
 Container = dict[str, Any]
@@ -52,25 +52,10 @@ class Recorder:
     def __init__(self, node: RealNode) -> None:
         self.node = node
         self.api = node.plane.api()
-        self.record = node.directory / "calls"
-        self.refuse = node.directory / "refuse"
-        self.plugin = self.start_plugin()
-
-    def start_plugin(self, *options: str) -> Any:
-        command = (sys.executable, PLUGIN, "--pre-start", "--preferred", "--resource", RESOURCE, "--record", self.record, "--refuse", self.refuse)
-        started = self.node.run("plain", (*command, *options))
-        wait_until(lambda: self.node.allocatable(RESOURCE) == 8, 20)
-        return started
-
-    def calls(self, name: str = "") -> list[JsonObject]:
-        lines = self.record.read_text(encoding="utf-8").splitlines() if self.record.exists() else []
-        return [call for call in map(json.loads, lines) if name in ("", call.get("call"))]
-
-    def wait_calls(self, name: str, count: int, timeout: float = 30) -> None:
-        wait_until(lambda: len(self.calls(name)) >= count, timeout, f"{count} calls of {name}")
+        self.plugin = PlainPlugin(node, "--pre-start", "--preferred", resource=RESOURCE).wait_allocatable()
 
     def note(self, what: str) -> None:
-        with self.record.open("a", encoding="utf-8") as record:
+        with self.plugin.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps({"at": round(time.time(), 4), "did": what}) + "\n")
 
     def make(self, *pods: JsonObject) -> None:
@@ -84,7 +69,7 @@ class Recorder:
 
     def situation(self, play: Callable[["Recorder"], None]) -> None:
         self.node.clear()
-        self.record.unlink(missing_ok=True)
+        self.plugin.forget()
         play(self)
         name = play.__name__.replace("_", "-")
         TARGET.mkdir(parents=True, exist_ok=True)
@@ -92,9 +77,9 @@ class Recorder:
         pods = [{key: each[key] for key in ("metadata", "spec", "status")} for each in self.api.items("Pod")]
         for each in pods:
             each["metadata"].pop("managedFields", None)
-        text = json.dumps({"calls": self.calls(), "pods": pods}, indent=1)
+        text = json.dumps({"calls": self.plugin.calls(), "pods": pods}, indent=1)
         (TARGET / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-        print(f"{name}: {len(self.calls())} lines, {(play.__doc__ or '').strip()}", flush=True)
+        sys.stdout.write(f"{name}: {len(self.plugin.calls())} lines, {(play.__doc__ or '').strip()}\n")
 
 
 def single_container(r: Recorder) -> None:
@@ -125,7 +110,7 @@ def init_alone_asks(r: Recorder) -> None:
     """Only the init container asks for GPUs."""
     r.make(pod("init-only", container("main", 0), init=(container("init", 2, "sleep 1"),)))
     r.running("init-only")
-    r.wait_calls("PreStartContainer", 1)
+    r.plugin.wait_calls("PreStartContainer", 1)
     r.make(pod("beside", container("main", 7)))
     time.sleep(4)
 
@@ -164,23 +149,23 @@ def three_at_once(r: Recorder) -> None:
 def restarts_of_a_container(r: Recorder) -> None:
     """A container that ends and is started again: back-off of 10 s, 20 s."""
     r.make(pod("crashes", container("main", 2, "sleep 0.2; exit 1"), restart="Always"))
-    r.wait_calls("PreStartContainer", 3, 60)
+    r.plugin.wait_calls("PreStartContainer", 3, 60)
 
 
 def refused_at_prestart(r: Recorder) -> None:
     """PreStartContainer fails twice, then succeeds."""
-    r.refuse.write_text("GPU-1 is still held by default/other")
+    r.plugin.refusal.write_text("GPU-1 is still held by default/other")
     r.make(pod("refused", container("main", 2)))
-    r.wait_calls("PreStartContainer", 2, 60)
+    r.plugin.wait_calls("PreStartContainer", 2, 60)
     r.note("pod meanwhile: " + json.dumps(r.api.get("Pod", "refused")["status"]["containerStatuses"][0]["state"]))
     r.note("events: " + json.dumps([[e["reason"], e["message"]] for e in r.api.events("refused")]))
-    r.refuse.unlink()
-    r.wait_calls("PreStartContainer", 3, 60)
+    r.plugin.refusal.unlink()
+    r.plugin.wait_calls("PreStartContainer", 3, 60)
     r.running("refused")
 
 
 def kubelet_restarts(r: Recorder) -> None:
-    """kubelet restarts under a running pod; the plugin registers a moment later; another pod comes."""
+    """Under a running pod kubelet restarts a running pod; the plugin registers a moment later; another pod comes."""
     r.make(pod("runs", container("main", 2)))
     r.running("runs")
     r.note("kubelet stops")
@@ -197,9 +182,9 @@ def kubelet_restarts(r: Recorder) -> None:
 
 
 def kubelet_restarts_during_back_off(r: Recorder) -> None:
-    """kubelet restarts while the only container waits in back-off: the pod is admitted anew."""
+    """While the only container waits in back-off kubelet restarts: the pod is admitted anew."""
     r.make(pod("backs-off", container("main", 2, "sleep 0.2; exit 1"), restart="Always"))
-    r.wait_calls("PreStartContainer", 2, 60)
+    r.plugin.wait_calls("PreStartContainer", 2, 60)
     wait_until(lambda: "waiting" in r.api.get("Pod", "backs-off")["status"]["containerStatuses"][0]["state"], 20)
     r.note("kubelet stops")
     r.node.kubelet.program.stop()
@@ -213,14 +198,15 @@ def kubelet_restarts_during_back_off(r: Recorder) -> None:
 def kubelet_restarts_during_back_off_plugin_late(r: Recorder) -> None:
     """The same, but the plugin comes 5 s after kubelet; a second pod runs all the time."""
     r.make(pod("backs-off", container("main", 2, "sleep 0.2; exit 1"), restart="Always"), pod("runs", container("main", 2), restart="Always"))
-    r.wait_calls("PreStartContainer", 3, 60)
+    r.plugin.wait_calls("PreStartContainer", 3, 60)
     wait_until(lambda: "waiting" in r.api.get("Pod", "backs-off")["status"]["containerStatuses"][0]["state"], 20)
-    r.plugin.stop()
+    r.plugin.program.stop()
     r.note("plugin and kubelet stop")
     r.node.restart_kubelet()
     r.note("node is ready")
     time.sleep(5)
-    r.plugin = r.start_plugin()
+    r.plugin.start()
+    r.plugin.wait_allocatable()
     r.node.wait_phase("backs-off", "Failed")
     r.note("backs-off: " + json.dumps(r.api.get("Pod", "backs-off")["status"]))
     r.note("runs: " + json.dumps(r.api.get("Pod", "runs")["status"]))
@@ -232,12 +218,12 @@ def plugin_restarts(r: Recorder) -> None:
     r.running("runs")
     r.note("plugin stops")
     r.plugin.stop()
-    wait_until(lambda: r.node.allocatable(RESOURCE) == 0, 20)
     r.note("nothing is allocatable")
     r.make(pod("meanwhile", container("main", 2)))
     r.node.wait_phase("meanwhile", "Failed")
     r.note("meanwhile: " + json.dumps(r.api.get("Pod", "meanwhile")["status"]))
-    r.plugin = r.start_plugin()
+    r.plugin.start()
+    r.plugin.wait_allocatable()
     r.note("devices are allocatable")
     r.make(pod("after", container("main", 2)))
     r.running("runs", "after")
@@ -253,7 +239,8 @@ def reboot_plugin_late(r: Recorder) -> None:
     time.sleep(5)
     r.note("checkpoint before the plugin: " + r.node.kubelet.checkpoint.read_text())
     r.note("status before the plugin: " + json.dumps(r.api.get("Pod", "before")["status"]))
-    r.plugin = r.start_plugin()
+    r.plugin.start()
+    r.plugin.wait_allocatable()
     for seconds in range(30):
         status = r.api.get("Pod", "before")["status"]
         if status["phase"] == "Failed":
@@ -269,7 +256,7 @@ def reboot_plugin_early(r: Recorder) -> None:
     r.make(pod("before", container("main", 2), restart="Always"))
     r.running("before")
     r.note("reboot")
-    r.node.reboot(before_kubelet=lambda: r.node.run("plain", [sys.executable, PLUGIN, "--pre-start", "--preferred", "--resource", RESOURCE, "--record", r.record, "--refuse", r.refuse]))
+    r.node.reboot(before_kubelet=r.plugin.start)
     r.note("node is ready")
     time.sleep(10)
     r.note("status: " + json.dumps(r.api.get("Pod", "before")["status"]))
@@ -284,7 +271,7 @@ def same_name_again(r: Recorder) -> None:
     wait_until(lambda: r.api.find("Pod", "web-0") is None, 20)
     r.make(pod("web-0", container("main", 2)))
     r.running("web-0")
-    r.wait_calls("PreStartContainer", 3)
+    r.plugin.wait_calls("PreStartContainer", 3)
 
 
 def ids_come_back(r: Recorder) -> None:
@@ -342,7 +329,6 @@ def main() -> None:
     """Record all situations, or those named."""
     programs = {**build.programs(), **build.programs(modules=build.NODE)}
     plane = ControlPlane(programs, Path(tempfile.mkdtemp()) / "control-plane").start()
-    print(plane.directory)
     try:
         with real_node(plane, programs) as node:
             recorder = Recorder(node)
