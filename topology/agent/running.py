@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from topology.agent.api_server import ApiServer, NoAnswerError, RefusedError
+from topology.agent.handoff.plugin import DevicePlugin, plugin_for
 from topology.agent.holders import Holders, mig_parents
 from topology.agent.metrics import Metrics, MetricsServer
 from topology.agent.prober import Look, Prober
@@ -48,7 +49,9 @@ class _StoppedError(BaseException):
 class Agent:
     """The agent of one node; use `run`."""
 
-    def __init__(self, settings: AgentSettings, api: ApiServer, metrics: Metrics, clocks: Clocks | None = None) -> None:
+    def __init__(
+        self, settings: AgentSettings, api: ApiServer, metrics: Metrics, clocks: Clocks | None = None, plugin: DevicePlugin | None = None
+    ) -> None:
         self._settings = settings
         self._clocks = clocks or Clocks()
         self._metrics = metrics
@@ -57,6 +60,7 @@ class Agent:
         self._publisher = Publisher(api, Target(settings.node_name, self._boot_id, settings.heartbeat_s), metrics, self._clocks)
         self._holders = Holders(settings.pod_resources_socket, settings.gpu_resource)
         self._prober = Prober(settings, self.looked)
+        self._plugin = plugin
         self._wake = threading.Event()
         self._look: Look | None = None
         self._mig_parents: dict[str, str] = {}
@@ -81,7 +85,9 @@ class Agent:
         silent_s = self._clocks.monotonic() - self._round_at
         if silent_s > _SILENT_S:
             return f"the agent hangs: its last round began {silent_s:.0f} s ago"
-        return "" if self._prober.alive() else "nobody looks at the hardware: its thread has ended"
+        if not self._prober.alive():
+            return "nobody looks at the hardware: its thread has ended"
+        return self._plugin.ill() if self._plugin is not None else ""
 
     def looked(self, look: Look) -> None:
         """Take in a look, in the prober's thread."""
@@ -103,6 +109,7 @@ class Agent:
     def round(self) -> None:
         """Do what is due."""
         self._round_at = self._clocks.monotonic()
+        self._tell_plugin()
         if not self._due.now("api"):
             return
         try:
@@ -116,6 +123,15 @@ class Agent:
         else:
             self._pause_s = 0.0
             self._said.over("api", "the API server answers again")
+
+    def _tell_plugin(self) -> None:
+        """Let the device plugin know the hardware as it was seen last, whether the API server answers or not."""
+        look = self._look
+        if self._plugin is None or look is None:
+            return
+        topology, _ = wanted(self._settings.node_name, look, self._earlier, self._clocks.day())
+        if topology is not None:
+            self._plugin.node_is(topology, mig_parents(look.facts.inventory) if look.facts is not None else self._mig_parents)
 
     def _talk(self) -> None:
         """Look up, put together, write; raises what the API server's trouble makes."""
@@ -230,13 +246,18 @@ def run_agent(settings: AgentSettings) -> None:
     """Run the agent of a node until a signal; raises InputError where it cannot begin (kubeconfig, port)."""
     metrics = Metrics()
     api = ApiServer.connect(settings.kubeconfig, settings.context)
-    agent = Agent(settings, api, metrics)
+    plugin = plugin_for(settings, api, metrics)
+    agent = Agent(settings, api, metrics, plugin=plugin)
     server = MetricsServer(settings.metrics_port, metrics, agent.ill) if settings.metrics_port else None
     if server is not None:
         server.start()
+    if plugin is not None:
+        plugin.start()
     try:
         agent.run()
     finally:
+        if plugin is not None:
+            plugin.stop()
         if server is not None:
             server.stop()
         api.close()
