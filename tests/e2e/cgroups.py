@@ -32,6 +32,17 @@ def make(name: str) -> None:
                 (made / fact).write_text((hierarchy / fact).read_text())
 
 
+def show(name: str, folder: Path) -> Path:
+    """Make ``folder`` look like the cgroup filesystem of a machine that has this node alone: kubelet's cgroups stand at its top. Returns it."""
+    if is_v2():
+        folder.symlink_to(_ROOT / name)
+        return folder
+    folder.mkdir()
+    for hierarchy in _hierarchies():
+        (folder / hierarchy.name).symlink_to(hierarchy / name)
+    return folder
+
+
 def left(name: str) -> list[Path]:
     """Return the cgroups of that name and below, deepest first."""
     # os.walk passes over what kubelet removes while we look.

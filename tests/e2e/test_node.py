@@ -62,7 +62,7 @@ def test_a_pod_runs_to_its_end_and_its_log_is_read(on: RealNode) -> None:
     """The environment of the pod's containers, init container first, is in their logs."""
     item = on_node(pod("job").plain("main").init(0).bound_to(on.name), then=END)
     item["spec"]["initContainers"][0].pop("resources")
-    item["spec"]["containers"][0]["env"] = [{"name": "WHO", "value": "the test"}]
+    item["spec"]["containers"][0]["env"].append({"name": "WHO", "value": "the test"})
     on.plane.api().create(item)
     on.wait_phase("job", "Succeeded")
     assert wait_printed(on, "job").environment["WHO"] == "the test"
