@@ -39,7 +39,7 @@ def remove(path: Path, *, durable: bool) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """A new name is on the disk once its directory is."""
+    """Bring the names of a directory to the disk: a new one is there once its directory is."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

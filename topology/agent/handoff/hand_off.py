@@ -137,10 +137,13 @@ class HandOff:
             raise RefusedStartError(series.IDENTITY, str(error)) from error
         self._means.fault(faults.START_AFTER_IDENTITY)
         while refused := self._all_prepared(starting):
-            if not any(refusal.may_pass for _, refusal in refused) or time.monotonic() >= until:
+            if not any(refusal.may_pass for _, refusal in refused):
                 break
-            if not self._made_room(refused):
-                self._pause(_LOOK_AGAIN_S)
+            if self._made_room(refused):
+                continue
+            if time.monotonic() >= until:
+                break
+            self._pause(_LOOK_AGAIN_S)
         self._refuse_or_go_on(starting, refused)
 
     def _all_prepared(self, starting: list[Starting]) -> list[tuple[Starting, RefusedStartError]]:

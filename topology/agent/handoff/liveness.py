@@ -59,7 +59,7 @@ class Liveness:
         has_processes = self._cgroups.has_processes(holding.pod_uid)
         if has_processes is not None:
             return has_processes
-        return self._pods.lives(holding.pod_uid) is not False
+        return self._pods.lives(holding.pod_uid, holding.namespace, holding.pod)
 
     def strangers(self, uuids: frozenset[str], mig_parents: Mapping[str, str]) -> list[Holding]:
         """Return what containers hold that kubelet knows and the records do not; raises CheckpointError."""

@@ -30,7 +30,6 @@ class Pods:
         self.node_name = node_name
         self._lock = threading.Lock()
         self._pods: dict[str, Pod] = {}
-        self.complete = False  # a whole list was taken once, so who is not in it does not exist
 
     # --- the cache --------------------------------------------------------------------------------------------------
 
@@ -39,7 +38,6 @@ class Pods:
         found = {pod.uid: pod for pod in map(pod_of, raw) if pod is not None}
         with self._lock:
             self._pods = found
-            self.complete = True
 
     def take(self, kind: str, raw: object) -> None:
         """Take one event of a watch."""
@@ -62,12 +60,16 @@ class Pods:
         with self._lock:
             return self._pods.get(uid) or next((pod for pod in self._pods.values() if pod.static_uid == uid), None)
 
-    def lives(self, uid: str) -> bool | None:
-        """Tell whether a pod may have running containers, None where nothing is known."""
-        if not self.complete:
-            return None
+    def lives(self, uid: str, namespace: str, name: str) -> bool:
+        """Tell whether a pod may have running containers: the API server decides, and where it does not answer, it may."""
         pod = self.cached(uid)
-        return pod is not None and not pod.ended
+        if pod is not None and pod.ended:
+            return False
+        try:
+            pod = pod_of(self._get(namespace, name))
+        except (NoAnswerError, RefusedError):
+            return True
+        return pod is not None and uid in (pod.uid, pod.static_uid) and not pod.ended
 
     def promised(self) -> list[tuple[Pod, Container, Planned]]:
         """Return what the pods of the cache were promised, container by container, of those that have not ended."""

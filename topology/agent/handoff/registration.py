@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import grpc
 import structlog
@@ -43,7 +44,7 @@ class Registration:
         self._told = told
         self._series = series
         self._said = Said(directory.name)
-        self._plugins = [_Plugin(resource, directory / _socket_name(resource), offered) for resource, offered in devices.items()]
+        self._plugins = [_Plugin(resource, directory, offered) for resource, offered in devices.items()]
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
@@ -107,9 +108,10 @@ class Registration:
 class _Plugin:
     """One resource: its server, and which kubelet it was registered with."""
 
-    def __init__(self, resource: str, path: Path, devices: Devices) -> None:
+    def __init__(self, resource: str, directory: Path, devices: Devices) -> None:
         self.resource = resource
-        self.path = path
+        self._directory = directory
+        self._prefix = f"linkwise-{resource.rpartition('/')[2]}."
         self.server: PluginServer | None = None
         self._devices = devices
         self._socket: object = None
@@ -120,7 +122,7 @@ class _Plugin:
 
     def is_well(self, kubelet: object) -> bool:
         """Tell whether this kubelet knows the plugin, and the plugin's socket is the one that it was told."""
-        if self.server is None or self._kubelet != kubelet or _stamp(self.path) != self._socket:
+        if self.server is None or self._kubelet != kubelet or _stamp(self.server.socket) != self._socket:
             return False
         return self._devices.watchers > 0 or time.monotonic() - self._registered_at < _STREAM_WITHIN_S
 
@@ -133,11 +135,13 @@ class _Plugin:
         return time.monotonic() >= self._not_before
 
     def serve(self, hand_off: HandOff, told: Callable[[], None]) -> None:
-        """Listen on a new socket. The old server ends first: ending, it removes the path that it listened on."""
+        """Listen on a new socket, under a new name: gRPC removes the path of a server that ends, and may do so late."""
         self.stop()
-        self.path.unlink(missing_ok=True)
-        self.server = PluginServer(self.resource, self.path, hand_off, self._devices, told)
-        self._socket = _stamp(self.path)
+        for left in self._directory.glob(f"{self._prefix}*.sock"):
+            left.unlink(missing_ok=True)  # of an agent that was killed
+        path = self._directory / f"{self._prefix}{uuid4().hex[:8]}.sock"
+        self.server = PluginServer(self.resource, path, hand_off, self._devices, told)
+        self._socket = _stamp(path)
 
     def stop(self) -> None:
         """Listen no more."""
@@ -158,14 +162,10 @@ class _Plugin:
 
 def _register_with(kubelet: Path, plugin: _Plugin) -> None:
     assert plugin.server is not None, "it serves before it is registered"
-    request = MESSAGES["RegisterRequest"](version=VERSION, endpoint=plugin.path.name, resource_name=plugin.resource, options=plugin.server.options())
+    request = MESSAGES["RegisterRequest"](version=VERSION, endpoint=plugin.server.socket.name, resource_name=plugin.resource, options=plugin.server.options())
     with grpc.insecure_channel(f"unix:{kubelet}", options=_OPTIONS) as channel:
         call = channel.unary_unary(REGISTER, request_serializer=serialized, response_deserializer=MESSAGES["Empty"].FromString)
         call(request, timeout=_REGISTER_TIMEOUT_S)
-
-
-def _socket_name(resource: str) -> str:
-    return f"linkwise-{resource.rpartition('/')[2]}.sock"
 
 
 def _stamp(path: Path) -> object:

@@ -102,7 +102,7 @@ class PluginServer:
         """Return what kubelet has to know of this plugin."""
         return MESSAGES["DevicePluginOptions"](pre_start_required=True, get_preferred_allocation_available=self._hand_off.steers(self.resource))
 
-    def _handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+    def _handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":  # generic in the stubs alone
         answers: dict[str, Callable[[Any, grpc.ServicerContext], Any]] = {
             "GetDevicePluginOptions": lambda _request, _context: self.options(),
             "ListAndWatch": self._list_and_watch,
