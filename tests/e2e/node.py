@@ -180,8 +180,14 @@ class RealNode:
         return [line.split(" ", 3)[3] for path in files[-1:] for line in path.read_text(encoding="utf-8").splitlines()]
 
     def clear(self) -> None:
-        """Delete all pods and wait until no container runs any more and kubelet has forgotten them."""
-        self.plane.api().delete_all("Pod")
+        """Delete all pods as a user does, and wait until no container runs any more and kubelet has forgotten them.
+
+        Not by force: a pod that is deleted before its containers have ended holds its GPUs until the agent's next heartbeat.
+        """
+        api = self.plane.api()
+        for pod in api.items("Pod"):
+            api.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace_s=1)
+        wait_until(lambda: not api.items("Pod"), 60, "no pod is left")
         wait_until(lambda: not cgroups.processes(f"{self.directory.name}/kubepods"), 60, "no container is left")
         wait_until(lambda: not self._pods_of_kubelet(), 60, "kubelet has forgotten all pods")
 
