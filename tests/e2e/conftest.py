@@ -14,9 +14,12 @@ from tests.e2e import build, node_needs
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
 from tests.e2e.fault_proxy import FaultProxy
+from tests.e2e.hand_off_checks import HandOffs
 from tests.e2e.live_cluster import EMPTIED, LiveCluster
 from tests.e2e.node import RealNode, real_node
+from tests.e2e.node_agent import NodeAgent
 from tests.e2e.program import wait_until
+from tests.e2e.workload import Workload
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
@@ -133,6 +136,25 @@ def node(control_plane: ControlPlane, node_programs: dict[str, Path]) -> Iterato
     """Run a real node for all tests of a file; each of them ends with `node.clear()`, or starts with it."""
     with real_node(control_plane, node_programs) as node:
         yield node
+
+
+@pytest.fixture(scope="module")
+def node_agent(node: RealNode, extender: RunningExtender) -> Iterator[NodeAgent]:
+    """Run the agent on the real node, with kube-scheduler and an extender that takes pods for it."""
+    agent = NodeAgent(node, user="admin").wait_allocatable()
+    extender.wait_open(node.name, timeout=30)
+    yield agent
+    agent.program.stop()
+
+
+@pytest.fixture
+def workload(node_agent: NodeAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workload]:
+    """Give the real node with its agent to one test, without pods at the beginning and at the end."""
+    if not node_agent.program.running():  # a test before this one failed midway
+        node_agent.start()
+    node_agent.wait_allocatable()
+    yield Workload(node_agent, HandOffs(tmp_path_factory.mktemp("records")))
+    node_agent.node.clear()
 
 
 @pytest.fixture

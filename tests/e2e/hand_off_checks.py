@@ -1,7 +1,8 @@
 """Whether containers got what their pods were promised, told from what the containers themselves wrote: an oracle that shares no code with the agent.
 
 Each start of a container leaves a record on the node (`tests.e2e.node_pods`), and so does its end; they outlive their pods. `HandOffs` notes what each pod
-was promised while the pod is there, and `check` compares: every start with the promise of its own pod, and every GPU's holders in time.
+was promised while the pod is there, and `check` compares: every start with the promise of its own pod, and every GPU's holders in time. A container that
+could not say when it ended (SIGKILL, reboot) has ended when it starts again.
 """
 
 import json
@@ -55,14 +56,17 @@ class HandOffs:
 
     def starts(self) -> list[Start]:
         """Return every start so far."""
-        found = []
-        for path in sorted(self.records.glob("*.start")):
+        found: list[Start] = []
+        again: dict[tuple[str, str], float] = {}
+        # The last one first: what ended unheard had ended when it began anew.
+        for path in sorted(self.records.glob("*.start"), key=lambda path: path.stat().st_mtime, reverse=True):
             uid, container, _, _ = path.name.split(".")
             ended = path.with_suffix(".end")
             lines = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines())
-            end = ended.stat().st_mtime if ended.exists() else _FOREVER
+            end = ended.stat().st_mtime if ended.exists() else again.get((uid, container), _FOREVER)
+            again[uid, container] = path.stat().st_mtime
             found.append(Start(uid, container, {name: value for name, _, value in lines}, path.stat().st_mtime, end))
-        return found
+        return found[::-1]
 
     def check(self, gone: Iterable[str] = ()) -> list[Start]:
         """Return every start; raises AssertionError with every sentence about what is wrong.

@@ -78,9 +78,10 @@ class RealNode:
         self._lock.close()
         self.plane.api().delete("Node", self.name)
 
-    def restart_kubelet(self) -> None:
-        """Let kubelet end and start again, as an upgrade does; containers run on."""
+    def restart_kubelet(self, before_kubelet: Callable[[], object] = lambda: None) -> None:
+        """Let kubelet end and start again, as an upgrade does; containers run on. ``before_kubelet`` is called between the two."""
         self.kubelet.program.stop()
+        before_kubelet()
         self.kubelet.start()
         self.wait_ready()
 
@@ -173,9 +174,13 @@ class RealNode:
         return api.get("Pod", pod, namespace)
 
     def log(self, pod: str, container: str = "main", *, attempt: int | None = None, namespace: str = "default") -> list[str]:
-        """Return the lines that a container wrote: in its last attempt, or in the one of a number (0 is the first); none where there was none."""
-        found = sorted((self.enclosure.log / "pods").glob(f"{namespace}_{pod}_*/{container}/*.log"), key=_attempt)
-        files = found[-1:] if attempt is None else [path for path in found if _attempt(path)[1] == attempt]
+        """Return the lines that a container wrote: in its last attempt, or in the one of a number (0 is the first); none where there was none.
+
+        The logs of a deleted pod stay a while; they are not taken for those of its successor of the same name.
+        """
+        uid = self.plane.api().get("Pod", pod, namespace)["metadata"]["uid"]
+        found = sorted((self.enclosure.log / "pods" / f"{namespace}_{pod}_{uid}" / container).glob("*.log"), key=lambda path: int(path.stem))
+        files = found[-1:] if attempt is None else [path for path in found if int(path.stem) == attempt]
         # CRI's format: time, stream, F or P, text.
         return [line.split(" ", 3)[3] for path in files[-1:] for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -194,11 +199,6 @@ class RealNode:
     def _pods_of_kubelet(self) -> list[str]:
         """Return the UIDs of the pods that kubelet keeps a folder of; static pods are not for `clear` to end."""
         return sorted(path.name for path in (self.enclosure.kubelet / "pods").glob("*") if len(path.name) == 36)
-
-
-def _attempt(log: Path) -> tuple[int, int]:
-    """Order logs by when the pod began (its name may have been used before), then by attempt."""
-    return log.parents[1].stat().st_ctime_ns, int(log.stem)
 
 
 @contextmanager

@@ -57,6 +57,12 @@ class NodeAgent:
         wait_until(lambda: self.node.allocatable(GPU) == self.machine.size, timeout, f"{self.machine.size} GPUs are allocatable")
         return self
 
+    def restart(self, environment: Mapping[str, str] | None = None) -> None:
+        """End it, where it runs, and start it again; ``environment`` as in `start`."""
+        if self.program.running():
+            self.stop()
+        self.start(environment)
+
     def stop(self) -> None:
         """End it, and wait until the Node says that nothing is offered."""
         self.program.stop()

@@ -70,6 +70,14 @@ def test_what_is_wrong_is_told(hand_offs: HandOffs, starts: list[tuple[str, int,
     assert said in str(found.value)
 
 
+def test_a_container_that_starts_again_had_ended(hand_offs: HandOffs) -> None:
+    """After a power cut the record has no end of the first start; the second one tells it."""
+    ran(hand_offs, "a", 10, None, NVIDIA_VISIBLE_DEVICES="GPU-1")
+    ran(hand_offs, "a", 20, 30, NVIDIA_VISIBLE_DEVICES="GPU-1")
+    ran(hand_offs, "b", 31, None, NVIDIA_VISIBLE_DEVICES="GPU-1")
+    assert [start.end for start in hand_offs.check()] == [20, 30, float("inf")]
+
+
 def test_a_killed_container_is_not_held_against_its_successor(hand_offs: HandOffs) -> None:
     """A pod that was killed could not say when it ended."""
     ran(hand_offs, "a", 10, None, NVIDIA_VISIBLE_DEVICES="GPU-1")
