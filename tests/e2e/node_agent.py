@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
 from extender.sample_machines import SAMPLE_MACHINES
 from tests.e2e import cgroups
 from tests.e2e.agents import agent_command
 from tests.e2e.enclosure import InsideProgram
 from tests.e2e.node import RealNode
 from tests.e2e.objects import GPU
-from tests.e2e.program import wait_until
+from tests.e2e.program import free_port, wait_until
 
 # So that a test takes seconds; the pace of the hand-off itself is the one that is shipped.
 FAST = {
@@ -37,8 +40,10 @@ class NodeAgent:
         command = agent_command(stand_ins, kind, node.name)
         self.nvidia_smi = Path(command[command.index("--nvidia-smi") + 1])
         self._command = [*command, "--kubeconfig", node.plane.kubeconfig(user)]
+        self._metrics = free_port()
         self._environment = {
             **FAST,
+            "LINKWISE_AGENT_METRICS_PORT": str(self._metrics),
             "LINKWISE_AGENT_HAND_OFF": "cdi",
             "LINKWISE_AGENT_STATE_DIR": str(self.state),
             "LINKWISE_AGENT_NVIDIA_CDI_DIRS": "[]",  # not the machine's own
@@ -56,6 +61,23 @@ class NodeAgent:
         """Wait until kubelet offers all GPUs."""
         wait_until(lambda: self.node.allocatable(GPU) == self.machine.size, timeout, f"{self.machine.size} GPUs are allocatable")
         return self
+
+    def start_before_kubelet(self) -> None:
+        """Start it while no kubelet runs; it has looked at the hardware when this returns, and registers as soon as it can.
+
+        A DaemonSet's agent comes after kubelet, which has rejected the pods with devices by then, as it does with every device plugin.
+        """
+        self.start()
+        wait_until(lambda: self.metric("linkwise_agent_probe_seconds_count"), 30, "the agent has looked at the hardware")
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's samples that carry these labels; 0 where there is none, or nobody answers."""
+        try:
+            text = httpx.get(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10).text
+        except httpx.HTTPError:
+            return 0
+        samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+        return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
 
     def restart(self, environment: Mapping[str, str] | None = None) -> None:
         """End it, where it runs, and start it again; ``environment`` as in `start`."""

@@ -40,12 +40,11 @@ def test_a_container_that_crashes_starts_again_on_the_same_gpus(workload: Worklo
     assert len(starts) >= 3
 
 
-def test_a_container_in_back_off_goes_on_after_kubelet_and_agent_were_restarted(workload: Workload) -> None:
+def test_a_container_in_back_off_goes_on_after_kubelet_was_restarted(workload: Workload) -> None:
     """Its pod is admitted anew, with the same ids and GPUs."""
     workload.create(pod("crashes").gpus(2), then=CRASH, restartPolicy="Always")
     wait_printed(workload.node, "crashes", attempt=1)
-    workload.agent.program.kill()
-    workload.node.restart_kubelet(before_kubelet=workload.agent.start)
+    workload.node.restart_kubelet()
     wait_printed(workload.node, "crashes", attempt=3, timeout=90)
     assert len({start.gpus for start in workload.check()}) == 1
 
@@ -53,7 +52,7 @@ def test_a_container_in_back_off_goes_on_after_kubelet_and_agent_were_restarted(
 def test_after_a_reboot_pods_have_the_gpus_that_they_had(workload: Workload) -> None:
     """With its agent there in time, kubelet starts every container again, and each has what its allocation says."""
     workload.run(pod("a").gpus(2), pod("b").gpus(4), pod("c").shared(4), restartPolicy="Always")
-    workload.node.reboot(before_kubelet=workload.agent.start)
+    workload.node.reboot(before_kubelet=workload.agent.start_before_kubelet)
     for name in "abc":
         wait_printed(workload.node, name, attempt=1, timeout=60)
     assert len(workload.check()) == 6
