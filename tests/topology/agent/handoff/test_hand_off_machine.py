@@ -219,6 +219,25 @@ class HandOffMachine(RuleBasedStateMachine):
         self.node.door.pods.pop(f"default/{known.raw['metadata']['name']}", None)
         self.left_behind[uid] = known
 
+    @precondition(lambda self: any(known.started and known.plan for known in self.pods.values()))
+    @rule(data=st.data(), lags=st.booleans())
+    def delete_by_force_and_fill_the_gap(self, data: st.DataObject, lags: bool) -> None:
+        """The GPUs of a pod that was deleted by force are promised to the next one while its containers still run."""
+        uid = data.draw(st.sampled_from(sorted(uid for uid, known in self.pods.items() if known.started and known.plan)))
+        known = self.pods.pop(uid)
+        self.node.kubelet.force_delete(uid)
+        self.node.door.pods.pop(f"default/{known.raw['metadata']['name']}", None)
+        self.left_behind[uid] = known
+        if not lags:
+            self.node.catch_up()
+        self.numbers += 1
+        plan = {"main": dict.fromkeys(sorted(known.gpus), 0)}
+        builder = pod(f"p{self.numbers}").gpus(len(known.gpus)).bound_to(NODE, self.allocation(plan), "Pending")
+        raw = self.node.bind(builder, f"uid-{self.numbers}")
+        self.admit(raw, plan)
+        if raw["metadata"]["uid"] in self.pods:
+            self.start_next(self.pods[raw["metadata"]["uid"]])
+
     @precondition(lambda self: self.left_behind)
     @rule()
     def reap(self) -> None:
