@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 help:
 	@echo "make demo    place a stream of GPU pods on a sample cluster, beside plain counting"
 	@echo "make test    all tests that need no cluster"
-	@echo "make e2e     tests on a real Kubernetes control plane, built with Go (9 minutes the first time)"
+	@echo "make e2e     tests on a real Kubernetes control plane and node, built with Go (12 minutes the first time)"
 	@echo "make lint    style, types, layers"
 	@echo "make format  rewrite the code in the project's style"
 	@echo "make bench   timings, written to bench/results"

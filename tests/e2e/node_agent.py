@@ -80,10 +80,10 @@ class NodeAgent:
         return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
 
     def restart(self, environment: Mapping[str, str] | None = None) -> None:
-        """End it, where it runs, and start it again; ``environment`` as in `start`."""
-        if self.program.running():
-            self.stop()
+        """End it, unless it has ended, and start it again; kubelet offers its GPUs when this returns. ``environment`` as in `start`."""
+        self.stop()
         self.start(environment)
+        self.wait_allocatable()
 
     def stop(self) -> None:
         """End it, and wait until the Node says that nothing is offered."""

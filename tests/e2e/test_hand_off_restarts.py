@@ -22,7 +22,7 @@ def test_containers_run_on_while_a_part_restarts_and_the_next_pod_gets_other_gpu
     before = workload.states()
     restart = {"kubelet": workload.node.restart_kubelet, "containerd": workload.node.restart_containerd, "the agent": workload.agent.restart}
     restart[which]()
-    workload.agent.wait_allocatable()
+    workload.agent.wait_allocatable()  # kubelet forgets its plugins
     workload.run(pod("c").gpus(4))
     workload.check()
     assert {name: state for name, state in workload.states().items() if name != "c"} == before
@@ -76,7 +76,6 @@ def test_an_agent_that_is_killed_at_any_step_harms_nobody(workload: Workload, po
     workload.run(pod("beside").gpus(2))
     workload.run(pod("leaves").gpus(2))
     workload.agent.restart({"LINKWISE_AGENT_FAULT_AT": point})
-    workload.agent.wait_allocatable()
     workload.delete("leaves")
     workload.wait_gone("leaves")
     # It needs what the one before had, so that steps of clearing up are passed as well.
