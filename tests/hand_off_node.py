@@ -17,7 +17,6 @@ from tests.builders import PodBuilder
 from tests.device_kubelet import DeviceKubelet, served_pod_resources
 from tests.kubelet_stand_in import KubeletStandIn
 from topology.agent.api_server import ApiServer
-from topology.agent.handoff import faults
 from topology.agent.handoff.plugin import DevicePlugin
 from topology.agent.metrics import Metrics
 from topology.agent.settings import AgentSettings

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from tests.kubelet_stand_in import KubeletStandIn, kubelet_at
 from tests.stand_in import QUERY, QUERY_HEADER, Answer, query_rows, write_nvidia_smi, write_sysfs
 from topology.agent import running
 from topology.agent.api_server import ApiServer
+from topology.agent.handoff.plugin import plugin_for
 from topology.agent.metrics import Metrics
 from topology.agent.probe import look
 from topology.agent.prober import Look
@@ -336,6 +338,53 @@ def test_deleting_the_object_makes_the_agent_forget_gpus_that_are_gone(node: Nod
     node.door.topologies.clear()
     node.pass_time(agent, 10)
     assert node.stored().spec.gpu_count == 3
+
+
+# --- the device plugin ---
+
+
+def with_hand_off(node: Node) -> AgentSettings:
+    """Return the settings of an agent that hands over; kubelet is not there yet."""
+    (node.directory / "p").mkdir()
+    paths = {"device_plugin_dir": node.directory / "p", "cdi_dir": node.directory / "cdi", "state_dir": node.directory / "s"}
+    return node.settings.model_copy(update={"hand_off": "cdi", **paths})
+
+
+def test_the_device_plugin_hears_of_the_hardware_although_the_api_server_is_away(node: Node) -> None:
+    """And of its failing."""
+    api = ApiServer.connect(node.door.kubeconfig(node.directory))
+    node.agents.append(api)
+    metrics = Metrics()
+    plugin = plugin_for(with_hand_off(node), api, metrics)
+    assert plugin is not None
+    agent = Agent(node.settings, api, metrics, Clocks(node.clock, lambda: START), plugin)
+    node.door.fault = lambda _: Raw(cut=True)
+    try:
+        agent.looked(node.look())
+        agent.round()
+        assert plugin.hand_off.gpus is not None
+        assert (set(plugin.hand_off.gpus.specs), plugin.hand_off.gpus.ill) == (set(GPUS), {})
+        agent.looked(without_gpu_3(node))
+        agent.round()
+        assert set(plugin.hand_off.gpus.specs) <= set(GPUS)
+    finally:
+        plugin.stop()
+
+
+def test_a_signal_ends_the_agent_with_its_device_plugin(node: Node) -> None:
+    """Sockets and threads go with it."""
+
+    def end(call: Call) -> Raw | None:
+        if call.path.endswith("/status"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return None
+
+    node.door.fault = end
+    settings = with_hand_off(node)
+    run_agent(settings.model_copy(update={"kubeconfig": node.door.kubeconfig(node.directory)}))
+    ours = ("pod-watch", "pod-events", "registration", "plugin-")
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith(ours)] == []
+    assert list(settings.device_plugin_dir.glob("*.sock")) == []
 
 
 # --- the process ---

@@ -40,7 +40,7 @@ from topology.agent.holders import gpu_of
 from topology.api.annotations import GPU_MEMORY
 from topology.capacity import WHOLE
 
-_LOOK_AGAIN_S: Final = 0.2  # while somebody is in the way
+_LOOK_AGAIN_S: Final = (0.2, 1.0)  # first and longest pause while somebody is in the way: each look makes kubelet write its checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class HandOff:
 
     def _start(self, resource: str, ids: frozenset[str]) -> None:
         self._means.fault(faults.START_BEFORE_IDENTITY)
-        until = time.monotonic() + self._rules.patience_s
+        until, pause_s = time.monotonic() + self._rules.patience_s, _LOOK_AGAIN_S[0]
         try:
             starting = self._means.identity.of(resource, ids)
         except IdentityError as error:
@@ -143,7 +143,8 @@ class HandOff:
                 continue
             if time.monotonic() >= until:
                 break
-            self._pause(_LOOK_AGAIN_S)
+            self._pause(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_AGAIN_S[1])
         self._refuse_or_go_on(starting, refused)
 
     def _all_prepared(self, starting: list[Starting]) -> list[tuple[Starting, RefusedStartError]]:
@@ -314,7 +315,8 @@ class HandOff:
         gone = self._means.liveness.gone(records)
         for record in gone:
             self.retire(record)
-        return bool(gone)
+        strangers = len(blockers) > len(records) and not gone
+        return bool(gone) or (strangers and self._means.liveness.strangers_have_changed())
 
     def retire(self, record: Record) -> None:
         """Forget a token whose container is gone, what lets it start first; raises OSError."""

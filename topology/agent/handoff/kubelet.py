@@ -42,13 +42,13 @@ class Kubelet:
         """Return what kubelet wrote last; raises CheckpointError."""
         return self._file.read()
 
-    def rewritten(self, within_s: float = _REWRITTEN_WITHIN_S) -> Checkpoint | None:
+    def rewritten(self) -> Checkpoint | None:
         """Return what kubelet knows now, None where it could not be made to write it; raises CheckpointError."""
         with suppress(PodResourcesError):  # then pods that have ended may still be in it, which is the safe side
             self.claims()
         before = self._file.stamp()
         self._nudge()
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + _REWRITTEN_WITHIN_S
         while self._file.stamp() == before:
             if time.monotonic() >= deadline:
                 return None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from topology.agent.handoff.cgroups import Cgroups
-from topology.agent.handoff.checkpoint import Checkpoint, CheckpointError, Entry
+from topology.agent.handoff.checkpoint import CheckpointError, Entry
 from topology.agent.handoff.holding import Container, Holding, Kind, Part
 from topology.agent.handoff.identity import current_since
 from topology.agent.handoff.kubelet import Kubelet
@@ -40,18 +40,19 @@ class Liveness:
         asked = list(records)
         if not asked:
             return []
-        checkpoint = self._checkpoint_since(max(record.sequence for record in asked))
-        if checkpoint is None:
-            return []
-        return [record for record in asked if record.token not in checkpoint.tokens and not self._pod_lives(record.holding)]
-
-    def _checkpoint_since(self, sequence: int) -> Checkpoint | None:
-        """Return a checkpoint that is younger than a token; None where kubelet does not write one."""
         try:
-            found = self._kubelet.checkpoint()
-            return found if current_since(found, self._records, sequence) else self._kubelet.rewritten()
+            forgotten = self._forgotten(asked)
         except CheckpointError:
-            return None
+            return []
+        return [record for record in forgotten if not self._pod_lives(record.holding)]
+
+    def _forgotten(self, asked: list[Record]) -> list[Record]:
+        """Return those that kubelet does not know any more; it is made to write its checkpoint only where the one that lies there does not tell."""
+        found = self._kubelet.checkpoint()
+        if current_since(found, self._records, max(record.sequence for record in asked)) and not all(one.token in found.tokens for one in asked):
+            return [record for record in asked if record.token not in found.tokens]
+        anew = self._kubelet.rewritten()  # who stands in an old one may have ended since
+        return [] if anew is None else [record for record in asked if record.token not in anew.tokens]
 
     def _pod_lives(self, holding: Holding | None) -> bool:
         if holding is None:
@@ -60,6 +61,14 @@ class Liveness:
         if has_processes is not None:
             return has_processes
         return self._pods.lives(holding.pod_uid, holding.namespace, holding.pod)
+
+    def strangers_have_changed(self) -> bool:
+        """Make kubelet write its checkpoint anew, and tell whether it knows less than before: containers without records are told by it alone."""
+        try:
+            before, after = self._kubelet.checkpoint(), self._kubelet.rewritten()
+        except CheckpointError:
+            return False
+        return after is not None and not set(before.entries) <= set(after.entries)
 
     def strangers(self, uuids: frozenset[str], mig_parents: Mapping[str, str]) -> list[Holding]:
         """Return what containers hold that kubelet knows and the records do not; raises CheckpointError."""

@@ -73,7 +73,8 @@ class PodEvents:
             self._queue.put_nowait(None)
         except queue.Full:
             return  # it looks up after the one that it posts
-        self._thread.join(_PAUSE_S)
+        if self._thread.is_alive():
+            self._thread.join(_PAUSE_S)
 
     def say(self, event: PodEvent) -> None:
         """Log an event and queue it, unless it was said lately."""

@@ -44,7 +44,8 @@ class PodWatch:
         with self._lock:
             if self._end is not None:
                 self._end()
-        self._thread.join(2.0)
+        if self._thread.is_alive():
+            self._thread.join(2.0)
 
     def alive(self) -> bool:
         """Whether the thread runs."""

@@ -162,7 +162,9 @@ class _Plugin:
 
 def _register_with(kubelet: Path, plugin: _Plugin) -> None:
     assert plugin.server is not None, "it serves before it is registered"
-    request = MESSAGES["RegisterRequest"](version=VERSION, endpoint=plugin.server.socket.name, resource_name=plugin.resource, options=plugin.server.options())
+    request = MESSAGES["RegisterRequest"](
+        version=VERSION, endpoint=plugin.server.socket.name, resource_name=plugin.resource, options=plugin.server.options()
+    )
     with grpc.insecure_channel(f"unix:{kubelet}", options=_OPTIONS) as channel:
         call = channel.unary_unary(REGISTER, request_serializer=serialized, response_deserializer=MESSAGES["Empty"].FromString)
         call(request, timeout=_REGISTER_TIMEOUT_S)
