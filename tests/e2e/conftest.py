@@ -141,7 +141,7 @@ def node(control_plane: ControlPlane, node_programs: dict[str, Path]) -> Iterato
 @pytest.fixture(scope="module")
 def node_agent(node: RealNode, extender: RunningExtender) -> Iterator[NodeAgent]:
     """Run the agent on the real node, with kube-scheduler and an extender that takes pods for it."""
-    agent = NodeAgent(node, user="admin").wait_allocatable()
+    agent = NodeAgent(node).wait_allocatable()
     extender.wait_open(node.name, timeout=30)
     yield agent
     agent.program.stop()

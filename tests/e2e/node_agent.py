@@ -57,7 +57,7 @@ class NodeAgent:
         self.program = self.node.run("agent", self._command, {**self._environment, **(environment or {})})
         return self.program
 
-    def wait_allocatable(self, timeout: float = 20) -> "NodeAgent":
+    def wait_allocatable(self, timeout: float = 60) -> "NodeAgent":
         """Wait until kubelet offers all GPUs."""
         wait_until(lambda: self.node.allocatable(GPU) == self.machine.size, timeout, f"{self.machine.size} GPUs are allocatable")
         return self
