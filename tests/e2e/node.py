@@ -215,10 +215,11 @@ def real_node(plane: ControlPlane, programs: Mapping[str, Path], fields: Mapping
 def new_folder() -> tuple[Path, TextIO]:
     """Return a folder of a node, and the file whose lock says that the node lives, as long as it is open."""
     # Short: the path of a unix socket has at most 107 characters, and those of pytest's folders are long.
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    lock = (folder / "lock").open("w")
+    unlocked = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}"))
+    lock = (unlocked / "lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    return folder, lock
+    # By its right name only now, so that nobody takes it for an abandoned one.
+    return unlocked.rename(unlocked.with_name(unlocked.name.removeprefix("new-"))), lock
 
 
 def sweep_abandoned() -> None:
