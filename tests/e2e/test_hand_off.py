@@ -1,0 +1,99 @@
+"""The whole path on a real node: kube-scheduler, the extender, the agent's device plugin, kubelet, containerd: every container has exactly its pod's GPUs.
+
+GPUs are stood in for by nvidia-smi; what a container got is what it says itself, its environment. `tests.e2e.hand_off_checks` compares that with the
+allocation of its own pod, and looks whether a GPU was ever in two containers at once. What happens when a part of the path is restarted or killed is in
+`test_hand_off_restarts`.
+"""
+
+import random
+
+import pytest
+
+from tests.builders import PodBuilder, pod
+from tests.e2e.node_pods import wait_printed
+from tests.e2e.workload import Workload
+
+
+@pytest.mark.parametrize(
+    ("builder", "containers"),
+    [
+        pytest.param(pod("p").gpus(1), {"main": 1}, id="one GPU"),
+        pytest.param(pod("p").gpus(2), {"main": 2}, id="two GPUs"),
+        pytest.param(pod("p").gpus(4), {"main": 4}, id="four GPUs"),
+        pytest.param(pod("p").gpus(2, "a").gpus(1, "b"), {"a": 2, "b": 1}, id="two containers"),
+        pytest.param(pod("p").shared(5), {"main": 1}, id="a part of a GPU"),
+        pytest.param(pod("p").shared(8).annotated(gpu_count="2"), {"main": 2}, id="parts of two GPUs"),
+        pytest.param(pod("p").gpus(2).init(1), {"init": 1, "main": 2}, id="an init container that asks less"),
+        pytest.param(pod("p").gpus(1).init(3), {"init": 3, "main": 1}, id="an init container that asks more"),
+        pytest.param(pod("p").plain("main").init(2), {"init": 2, "main": 0}, id="an init container alone"),
+        pytest.param(
+            pod("p").gpus(1, "a").gpus(1, "b").init(2, "i").init(2, "j"), {"i": 2, "j": 2, "a": 1, "b": 1}, id="two init containers of the same ids"
+        ),
+        pytest.param(pod("p").gpus(2).sidecar(1), {"sidecar": 1, "main": 2}, id="a sidecar"),
+        pytest.param(pod("p").gpus(2).sidecar(1).init(2), {"sidecar": 1, "init": 2, "main": 2}, id="a sidecar and an init container"),
+    ],
+)
+def test_a_container_has_the_gpus_of_its_pod_s_allocation(workload: Workload, builder: PodBuilder, containers: dict[str, int]) -> None:
+    """Each container of a pod finds as many GPUs as it asked for, and those of the annotation."""
+    workload.run(builder)
+    assert {start.container: len(start.gpus) for start in workload.check()} == containers
+
+
+def test_pods_created_together_have_their_own_gpus_each(workload: Workload) -> None:
+    """Four pods of two GPUs at once fill the node; none has another's."""
+    workload.run(*(pod(name).gpus(2) for name in "abcd"))
+    assert len(set().union(*(start.gpus for start in workload.check()))) == 8
+
+
+def test_pods_that_come_and_go_at_random_always_have_their_own_gpus(workload: Workload) -> None:
+    """Bursts of mixed pods up to what the node can hold, half of them deleted at random each time: no start is wrong, no GPU is in two containers."""
+    chosen = random.Random(8)
+    living: set[str] = set()
+    for wave in range(6):
+        burst = [mixed(f"p{wave}-{number}", chosen) for number in range(6)]
+        workload.create(*burst)
+        living |= {builder.name for builder in burst}
+        workload.wait_settled(living)
+        workload.check()
+        leaving = chosen.sample(sorted(living), len(living) // 2)
+        workload.delete(*leaving)
+        living -= set(leaving)
+    workload.wait_settled(living)
+    assert len(workload.check()) >= 20
+
+
+def mixed(name: str, chosen: random.Random) -> PodBuilder:
+    """Return a pod of a random kind."""
+    kinds = (
+        pod(name).gpus(1),
+        pod(name).gpus(2),
+        pod(name).gpus(4),
+        pod(name).shared(4),
+        pod(name).shared(8),
+        pod(name).gpus(1, "a").gpus(1, "b"),
+        pod(name).gpus(1).init(2),
+        pod(name).gpus(1).sidecar(1),
+    )
+    return chosen.choice(kinds)
+
+
+def test_gpus_that_go_to_and_fro_are_never_the_predecessor_s(workload: Workload) -> None:
+    """Two pods of all GPUs between them, deleted and created again by turns under their old names: each start has its own pod's, also with the same ids."""
+    workload.run(pod("left").gpus(4), pod("right").gpus(4))
+    for turn in range(10):
+        name = ("left", "right")[turn % 2]
+        workload.delete(name)
+        workload.wait_gone(name)
+        workload.run(pod(name).gpus(4))
+    assert len(workload.check()) == 12
+
+
+def test_a_pod_that_came_around_the_extender_is_given_free_gpus_and_told_so(workload: Workload) -> None:
+    """A pod with a node name of its own: GPUs that nobody holds, and an event."""
+    workload.run(pod("ours").gpus(4))
+    workload.run(pod("around").gpus(2).bound_to(workload.node.name))
+    theirs = wait_printed(workload.node, "around").environment["NVIDIA_VISIBLE_DEVICES"].split(",")
+    ours = wait_printed(workload.node, "ours").environment["NVIDIA_VISIBLE_DEVICES"].split(",")
+    assert len(theirs) == 2
+    assert not set(theirs) & set(ours)
+    assert "its pod has no allocation by Linkwise" in workload.wait_event("around", "CameAround")
