@@ -59,7 +59,7 @@ bench: $(VENV)/dev.stamp
 
 # Wants the machine for itself: all programs of a control plane run on it.
 bench-e2e: $(VENV)/dev.stamp
-	@$(BIN)/python tests/e2e/build.py
+	@$(BIN)/python -m tests.e2e.build
 	@$(BIN)/python -m bench.end_to_end
 
 # The lock files follow pyproject.toml; run this after changing a dependency.
