@@ -58,6 +58,15 @@ class Kubelet:
         """What it remembers of the devices that it gave to containers."""
         return self.device_plugins / "kubelet_internal_checkpoint"
 
+    def ids_of(self, pod_uid: str) -> dict[str, set[str]]:
+        """Return the device ids that it gave to the containers of a pod, by its checkpoint."""
+        entries = orjson.loads(self.checkpoint.read_bytes())["Data"]["PodDeviceEntries"] or ()
+        found: dict[str, set[str]] = {}
+        for entry in entries:
+            if entry["PodUID"] == pod_uid:
+                found.setdefault(entry["ContainerName"], set()).update(one for ids in entry["DeviceIDs"].values() for one in ids)
+        return found
+
     @property
     def static_pods(self) -> Path:
         """Where manifests of static pods lie."""
