@@ -2,8 +2,7 @@
 
     plugin -> registration -> server -> hand_off      kubelet's calls, in the order in which they come
                                           identity     whose ids are these: kubelet -> checkpoint, pods (pod_watch) -> pod
-                                          plan, free   what it was promised, or what is free
-                                          holding, liveness -> cgroups      that nobody else has it
+                                          decision     what it gets: plan, or what is free; holding, liveness -> cgroups: that nobody else has it
                                           records, container_files, cdi -> nvidia_cdi, contents -> ring      what is written, in this order
                                           steering, devices, garbage        which ids kubelet takes, their health, what is left behind
 

@@ -2,56 +2,41 @@
 
     prefer     (GetPreferredAllocation)  which ids kubelet should take: those of a pod that waits (`steering`)
     allocate   (Allocate)                a fresh token for ids of which nobody says whose they are
-    start      (PreStartContainer)       whose they are (`identity`), what it was promised (`plan`), that nobody else has it (`holding`, `liveness`),
-                                         then, on disk and in this order: what it holds, the files it sees, the CDI spec of its token
+    start      (PreStartContainer)       whose they are (`identity`), what it gets and that nobody else has it (`decision`, `liveness`), then, on disk
+                                         and in this order: what it holds, the files it sees, the CDI spec of its token
 
-Called by `server` in kubelet's threads, of which several may run at once: what is held is decided and written under one lock. Every step can be the last one
-of this agent; the next one finds on disk what it needs, since nothing is promised to kubelet before it is there, and a container without its CDI spec does
+Called by `server` in kubelet's threads, of which several may run at once. Every step can be the last one of this agent; the next one finds on disk what it needs, since nothing is promised to kubelet before it is there, and a container without its CDI spec does
 not start. A refusal is an error to kubelet, which tries again; what may pass within seconds is waited for here.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from topology.agent.handoff import faults, series
 from topology.agent.handoff.cdi import CdiDirectory
-from topology.agent.handoff.checkpoint import CDI_KIND, TOKEN_ANNOTATION, CheckpointError
+from topology.agent.handoff.checkpoint import CDI_KIND, TOKEN_ANNOTATION
 from topology.agent.handoff.container_files import ContainerFiles
 from topology.agent.handoff.contents import DIRECTORY, RING, VISIBLE, allocation_file, environment
-from topology.agent.handoff.free import free_parts, free_shares
-from topology.agent.handoff.holding import Conflict, Holding, Kind, Part, conflict
+from topology.agent.handoff.decision import Decision, Rules
+from topology.agent.handoff.holding import Holding, Kind
 from topology.agent.handoff.identity import Identity, IdentityError, Starting
 from topology.agent.handoff.kubelet import Kubelet
 from topology.agent.handoff.liveness import Liveness
 from topology.agent.handoff.node_gpus import NodeGpus
 from topology.agent.handoff.nvidia_cdi import NvidiaCdiError
-from topology.agent.handoff.plan import Around, Planned, Unkept, checked, memory_share_mib, plan_of
+from topology.agent.handoff.plan import Planned, plan_of
 from topology.agent.handoff.pod_events import PodEvent, PodEvents
-from topology.agent.handoff.pods import Pods, PodUnknownError
+from topology.agent.handoff.pods import Pods
 from topology.agent.handoff.records import Record, Records
 from topology.agent.handoff.refusal import RefusedStartError
 from topology.agent.handoff.series import Series
 from topology.agent.handoff.steering import Steering
 from topology.agent.handoff.wire import MESSAGES
-from topology.agent.holders import gpu_of
 from topology.api.annotations import GPU_MEMORY
-from topology.capacity import WHOLE
 
 _LOOK_AGAIN_S: Final = (0.2, 1.0)  # first and longest pause while somebody is in the way: each look makes kubelet write its checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the administrator decided. ``by_cdi`` False: without CDI, kubelet's ids decide, and have to be right."""
-
-    node_name: str
-    gpu_resource: str
-    by_cdi: bool
-    around: Literal["observe", "refuse"]
-    patience_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +62,21 @@ class HandOff:
         self._rules = rules
         self._means = means
         self._pause = pause
-        self._lock = threading.Lock()
         self._steering = Steering(means.pods, means.kubelet, means.records, pause)
-        self.gpus: NodeGpus | None = None
+        self._decision = Decision(rules, means.pods, means.records, means.liveness)
+
+    @property
+    def gpus(self) -> NodeGpus | None:
+        """The node's GPUs as they were seen last, None before the first look."""
+        return self._decision.gpus
+
+    def node_has(self, gpus: NodeGpus) -> None:
+        """Take what the node's GPUs are now."""
+        self._decision.gpus = gpus
+
+    def held(self) -> list[Holding]:
+        """Return what every container on this node holds; raises RefusedStartError where it is not known."""
+        return self._decision.held()
 
     @staticmethod
     def steers(resource: str) -> bool:
@@ -173,11 +170,12 @@ class HandOff:
         """Let one container have its GPUs; raises RefusedStartError."""
         token = one.entry.token
         if token is None:
-            self._check_ids(one)
+            self._decision.check_ids(one)
             return
         held = self._held(one)
-        holding = held or self._decided(one, token)
-        self._check_health(holding)
+        holding = held or self._decision.decided(one, token)
+        self._means.fault(faults.START_AFTER_HOLDING)
+        self._decision.check_health(holding)
         self._write(token, holding, by_cdi=one.entry.by_cdi)
         if held is None:
             self._tell_start(one, holding)
@@ -190,93 +188,9 @@ class HandOff:
         record = self._means.records.get(one.entry.token or "")
         return None if record is None else record.holding
 
-    def _decided(self, one: Starting, token: str) -> Holding:
-        """Return what a container gets, on disk; raises RefusedStartError."""
-        plan = plan_of(one.pod, one.container.name, self._rules.node_name)
-        if isinstance(plan, Around):
-            one, plan = self._confirmed(one)
-        if isinstance(plan, Around) and self._rules.around == "refuse":
-            raise RefusedStartError(series.NO_PLAN, f"{plan.why}; this node takes pods from Linkwise alone")
-        record = self._means.records.adopt(token, one.entry.resource, one.entry.ids)
-        with self._lock:
-            parts = self._around_parts(one) if isinstance(plan, Around) else self._planned_parts(one, plan)
-            holding = self._holding(one, parts, planned=isinstance(plan, Planned))
-            self._check_health(holding)
-            try:
-                self._means.records.hold(record, holding)
-            except OSError as error:
-                raise RefusedStartError(series.FILES, f"what the container holds cannot be written: {error}") from error
-        self._means.fault(faults.START_AFTER_HOLDING)
-        return holding
-
-    def _confirmed(self, one: Starting) -> tuple[Starting, Planned | Around]:
-        """Ask the API server before a pod is said to have come around the extender: a view from before its binding has no allocation."""
-        try:
-            pod = self._means.pods.reload(one.entry.pod_uid)
-        except PodUnknownError as error:
-            raise RefusedStartError(series.NO_PLAN, f"{one.pod.told} has no allocation that can be used, and {error}") from error
-        return Starting(one.entry, pod, one.container), plan_of(pod, one.container.name, self._rules.node_name)
-
-    def _planned_parts(self, one: Starting, plan: Planned) -> tuple[Part, ...]:
-        """Return the planned GPUs, which must be free; under the lock."""
-        entry, gpus = one.entry, self._known_gpus()
-        kept = checked(plan, one.pod, one.container.name, entry.resource, len(entry.ids))
-        if isinstance(kept, Unkept):
-            raise RefusedStartError(series.PLAN, kept.why)
-        gone = [part.uuid for part in kept.parts if part.uuid not in gpus.uuids]
-        if gone:
-            raise RefusedStartError(series.GPU_GONE, f"GPU {', '.join(gone)} of the allocation is not in node {self._rules.node_name}")
-        if not entry.by_cdi and {part.uuid for part in kept.parts} != self._uuids(entry.ids, gpus):
-            raise RefusedStartError(series.OTHER_IDS, _other_ids(kept, entry.ids))
-        self._check_free(self._holding(one, kept.parts, planned=True), gpus)
-        return kept.parts
-
-    def _around_parts(self, one: Starting) -> tuple[Part, ...]:
-        """Return free GPUs for a pod that came around the extender; under the lock."""
-        entry, gpus = one.entry, self._known_gpus()
-        asking = self._holding(one, (), planned=False)
-        if not entry.by_cdi:
-            parts: tuple[Part, ...] | None = tuple(Part(uuid) for uuid in gpus.in_order(self._uuids(entry.ids, gpus)))
-            self._check_free(self._holding(one, parts or (), planned=False), gpus)
-            return parts or ()
-        others = self.everybody()
-        if entry.resource == GPU_MEMORY:
-            parts = free_shares(gpus, asking, others, memory_share_mib(one.pod, len(entry.ids)))
-        else:
-            parts = free_parts(gpus, asking, others, entry.ids)
-        if parts is None:
-            why = f"{one.pod.told} came around Linkwise, and too little is free for {len(entry.ids)} {entry.resource}: {len(others)} containers hold GPUs or are promised some"
-            raise RefusedStartError(series.NONE_FREE, why, blockers=tuple(others), may_pass=True)
-        return parts
-
-    def _check_ids(self, one: Starting) -> None:
-        """Let a container start for which another device plugin answered: it gets the GPUs of its ids, which must be its plan and free."""
-        gpus = self._known_gpus()
-        uuids = self._uuids(one.entry.ids, gpus)
-        plan = plan_of(one.pod, one.container.name, self._rules.node_name)
-        if isinstance(plan, Planned) and {part.uuid for part in plan.parts} != uuids:
-            raise RefusedStartError(series.OTHER_IDS, _other_ids(plan, one.entry.ids))
-        holding = self._holding(one, tuple(Part(uuid) for uuid in gpus.in_order(uuids)), planned=isinstance(plan, Planned))
-        self._check_health(holding)
-        with self._lock:
-            self._check_free(holding, gpus)
-
-    def _check_free(self, wanted: Holding, gpus: NodeGpus) -> None:
-        found: Conflict | None = conflict(wanted, self.held(), gpus.offered_mib)
-        if found is not None:
-            raise RefusedStartError(series.MEMORY if found.of_memory else series.HELD, found.why, blockers=found.blockers, may_pass=True)
-
-    def _check_health(self, holding: Holding) -> None:
-        gpus = self._known_gpus()
-        for part in holding.parts:
-            if part.uuid not in gpus.uuids:
-                raise RefusedStartError(series.GPU_GONE, f"GPU {part.uuid} is not in node {self._rules.node_name} any more")
-            if part.uuid in gpus.ill:
-                raise RefusedStartError(series.GPU_ILL, f"GPU {part.uuid} cannot be used: {gpus.ill[part.uuid]}")
-
     def _write(self, token: str, holding: Holding, *, by_cdi: bool) -> None:
         """Write what the container sees, and last what lets it start."""
-        gpus = self._known_gpus()
+        gpus = self._decision.known_gpus()
         try:
             files = self._means.files.write(token, allocation_file(holding, gpus))
             self._means.fault(faults.START_AFTER_FILES)
@@ -287,26 +201,6 @@ class HandOff:
         self._means.fault(faults.START_AFTER_SPEC)
 
     # --- who holds what ---------------------------------------------------------------------------------------------
-
-    def held(self) -> list[Holding]:
-        """Return what every container on this node holds, whoever gave it; raises RefusedStartError where kubelet's checkpoint cannot be read."""
-        gpus = self._known_gpus()
-        try:
-            strangers = self._means.liveness.strangers(gpus.uuids, gpus.mig_parents)
-        except CheckpointError as error:
-            raise RefusedStartError(series.IDENTITY, str(error)) from error
-        return [*self._means.records.holdings().values(), *strangers]
-
-    def everybody(self) -> list[Holding]:
-        """Return what is held and what is promised to containers that have not started; raises as `held` does."""
-        held = self.held()
-        started = {(one.pod_uid, one.container.name) for one in held}
-        waiting = [
-            Holding(pod.uid, pod.namespace, pod.name, container, plan.parts)
-            for pod, container, plan in self._means.pods.promised()
-            if (pod.uid, container.name) not in started
-        ]
-        return [*held, *waiting]
 
     def _made_room(self, refused: list[tuple[Starting, RefusedStartError]]) -> bool:
         """Forget those in the way that are gone, and tell whether there were any."""
@@ -330,7 +224,7 @@ class HandOff:
     # --- telling ----------------------------------------------------------------------------------------------------
 
     def _tell_start(self, one: Starting, holding: Holding) -> None:
-        gpus, given = self._known_gpus(), ", ".join(part.uuid for part in holding.parts)
+        gpus, given = self._decision.known_gpus(), ", ".join(part.uuid for part in holding.parts)
         if not holding.planned:
             how = series.AROUND
             why = f"container {one.container.name} was given free GPUs ({given}): its pod has no allocation by Linkwise for this node"
@@ -352,22 +246,6 @@ class HandOff:
             why = f"linkwise.dev/allocation was changed after container {one.container.name} had started: it keeps what it had"
             self._means.events.say(PodEvent(one.pod, "AllocationEdited", why))
 
-    # --- small things -----------------------------------------------------------------------------------------------
-
-    def _holding(self, one: Starting, parts: tuple[Part, ...], *, planned: bool) -> Holding:
-        # By the UID that kubelet and the kernel know the pod by, which differs from the API server's for static pods.
-        return Holding(one.entry.pod_uid, one.pod.namespace, one.pod.name, one.container, parts, planned)
-
-    def _known_gpus(self) -> NodeGpus:
-        if self.gpus is None:
-            raise RefusedStartError(series.GPU_ILL, "the GPUs of this node were not looked at yet")
-        return self.gpus
-
-    @staticmethod
-    def _uuids(ids: frozenset[str], gpus: NodeGpus) -> frozenset[str]:
-        found = (gpu_of(device, gpus.uuids, gpus.mig_parents) for device in ids)
-        return frozenset(uuid for uuid in found if uuid is not None)
-
 
 # Reason of the event on the pod, for people who filter; part of what they alert on.
 _EVENTS: Final = {
@@ -384,13 +262,6 @@ _EVENTS: Final = {
 
 def _key(holding: Holding) -> tuple[str, str]:
     return holding.pod_uid, holding.container.name
-
-
-def _other_ids(plan: Planned, ids: frozenset[str]) -> str:
-    planned = ", ".join(sorted(part.uuid + (f" ({part.mib} MiB)" if part.mib != WHOLE else "") for part in plan.parts))
-    return (
-        f"kubelet gave the container {', '.join(sorted(ids))}, and its pod's allocation says {planned}; delete the pod, so that another is admitted"
-    )
 
 
 def _listed(numbers: frozenset[int]) -> str:

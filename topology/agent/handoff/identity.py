@@ -78,7 +78,7 @@ class Identity:
     def _is_current(self, found: list[Entry], resource: str, ids: frozenset[str]) -> bool:
         newest = self._records.newest(resource, ids)
         tokens = {entry.token for entry in found}
-        return bool(found) and len({entry.pod_uid for entry in found}) == 1 and (newest is None or newest.token in tokens or tokens == {None})
+        return bool(found) and len({entry.pod_uid for entry in found}) == 1 and (newest is None or newest.token in tokens)
 
     def _claims(self, resource: str, ids: frozenset[str]) -> list[Claim]:
         """Return what PodResources says of these ids; nothing where it does not answer: the token has named the container already."""

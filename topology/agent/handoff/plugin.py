@@ -19,9 +19,10 @@ from topology.agent.handoff.cdi import CdiDirectory
 from topology.agent.handoff.cgroups import Cgroups
 from topology.agent.handoff.checkpoint import CheckpointError
 from topology.agent.handoff.container_files import ContainerFiles
+from topology.agent.handoff.decision import Rules
 from topology.agent.handoff.devices import Given, gpu_devices, memory_devices
 from topology.agent.handoff.garbage import Garbage
-from topology.agent.handoff.hand_off import HandOff, Means, Rules
+from topology.agent.handoff.hand_off import HandOff, Means
 from topology.agent.handoff.holding import Holding
 from topology.agent.handoff.identity import Identity
 from topology.agent.handoff.kubelet import Kubelet
@@ -127,7 +128,7 @@ class DevicePlugin:
         """Take what the hardware is now."""
         known = self.hand_off.gpus
         if known is None or _without_time(known.topology) != _without_time(topology) or known.mig_parents != mig_parents:
-            self.hand_off.gpus = NodeGpus(topology, self._settings.gpu_reserve_mib, dict(mig_parents))
+            self.hand_off.node_has(NodeGpus(topology, self._settings.gpu_reserve_mib, dict(mig_parents)))
         self.refresh()
         if not self._is_registering:
             self._is_registering = True
@@ -181,7 +182,6 @@ class DevicePlugin:
 def _rules(settings: AgentSettings) -> Rules:
     return Rules(
         node_name=settings.node_name,
-        gpu_resource=settings.gpu_resource,
         by_cdi=settings.hand_off == "cdi",
         around=settings.around,
         patience_s=settings.start_patience_s,

@@ -27,6 +27,7 @@ from topology.agent.said import Said
 _log = structlog.get_logger()
 
 _LOOK_EVERY_S: Final = 0.25
+_OTHERS_EVERY_S: Final = 2.0
 _AGAIN_AFTER_S: Final = (0.5, 5.0)  # first and longest pause after a registration that failed
 _STREAM_WITHIN_S: Final = 5.0  # kubelet opens ListAndWatch within milliseconds of a registration
 _REGISTER_TIMEOUT_S: Final = 15.0  # kubelet dials back before it answers, for up to 10 s
@@ -45,6 +46,8 @@ class Registration:
         self._series = series
         self._said = Said(directory.name)
         self._plugins = [_Plugin(resource, directory, offered) for resource, offered in devices.items()]
+        self._other: str | None = None
+        self._ask_others_at = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
@@ -73,7 +76,7 @@ class Registration:
 
     def look(self) -> None:
         """Look once, and register what is not."""
-        other = next((name for name in OTHER_PLUGINS if _answers(self._directory / name)), None)
+        other = self._other_plugin()
         if other is not None:
             self._said.say(
                 "other", f"another device plugin serves {self._directory / other}: nothing is handed over here until it is taken off this node"
@@ -87,6 +90,13 @@ class Registration:
             if kubelet is not None and not plugin.is_well(kubelet):
                 self._register(plugin, kubelet)
             self._series.registered.labels(plugin.resource).set(plugin.is_heard())
+
+    def _other_plugin(self) -> str | None:
+        """Return the socket at which another device plugin answers; asked now and then, since asking is a connection."""
+        if time.monotonic() >= self._ask_others_at:
+            self._other = next((name for name in OTHER_PLUGINS if _answers(self._directory / name)), None)
+            self._ask_others_at = time.monotonic() + _OTHERS_EVERY_S
+        return self._other
 
     def _register(self, plugin: "_Plugin", kubelet: object) -> None:
         if not plugin.may_try():
