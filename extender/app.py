@@ -118,6 +118,7 @@ def _add_probes(app: FastAPI, verbs: Verbs, metrics: Metrics, gate: Gate) -> Non
     @app.get("/metrics")
     async def metrics_() -> Response:
         _count(verbs.cluster, metrics)
+        _count_work(verbs, metrics)
         _measure_fragmentation(verbs, metrics)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -235,6 +236,12 @@ def _count(cluster: Cluster, metrics: Metrics) -> None:
     for refusal in Refusal:
         if refusal is Refusal.FITS or refusal.is_closure:
             metrics.nodes.labels(refusal.name).set(int(closed[refusal]))
+
+
+def _count_work(verbs: Verbs, metrics: Metrics) -> None:
+    metrics.waiting_pods.set(len(verbs.waiting))
+    for answer, work in verbs.placement.work.items():
+        metrics.worked(answer, work.kept, work.anew, work.rows)
 
 
 def _measure_fragmentation(verbs: Verbs, metrics: Metrics) -> None:

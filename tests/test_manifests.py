@@ -16,6 +16,7 @@ from starlette.routing import Route
 from extender.app import OpenGate, embedded, make_probe_app
 from extender.cli import app as command_line
 from extender.kube.lease import LEADER_LABEL
+from extender.metrics import Metrics
 from extender.serving import lease_name
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot
@@ -29,7 +30,11 @@ JsonObject = dict[str, Any]
 
 REPOSITORY = Path(__file__).parents[1]
 MANIFESTS = REPOSITORY / "manifests"
-NOT_FOR_KUBECTL = {"kustomization.yaml", "scheduler-config.yaml"}  # the latter is a file of the control plane, no object of the API
+NOT_FOR_KUBECTL = {
+    "kustomization.yaml",
+    "scheduler-config.yaml",
+    "prometheus-rules.yaml",
+}  # files of the control plane and of Prometheus, no objects of the API
 
 
 def documents(name: str) -> list[JsonObject]:
@@ -365,3 +370,30 @@ def test_the_guide_gives_the_limits_that_are_set() -> None:
     assert settings.stale_after_s == 180
     assert "after three minutes its node takes no new GPU pods" in GUIDE
     assert f"Up to {MOST_GPUS} GPUs a node" in GUIDE
+
+
+# --- rules for Prometheus -----------------------------------------------------------------------------------------------------------------------------------
+
+
+RULES: list[JsonObject] = [
+    rule for group in yaml.safe_load((MANIFESTS / "prometheus-rules.yaml").read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.get("alert") or rule["record"]))
+def test_a_rule_speaks_of_series_that_there_are(rule: JsonObject) -> None:
+    served = {family.name for family in Metrics().registry.collect()}
+    series = {f"{name}{suffix}" for name in served for suffix in ("", "_total", "_bucket", "_sum", "_count")} | {
+        each["record"] for each in RULES if "record" in each
+    }
+    named = set(re.findall(r"\b(?:linkwise|process)[a-z0-9_:]+", rule["expr"]))
+    assert named
+    assert named <= series
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if "alert" in rule], ids=lambda rule: str(rule["alert"]))
+def test_an_alert_says_what_is_wrong_how_bad_it_is_and_what_to_do(rule: JsonObject) -> None:
+    assert rule["alert"].startswith("Linkwise")
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert set(rule["annotations"]) == {"summary", "description"}
+    assert re.fullmatch(r"[0-9]+[mh]", rule["for"])
