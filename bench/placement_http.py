@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench import machine
-from bench.decision_latency import process
+from bench.latency.servers import process
 from bench.markdown import table
 from bench.openb import replay, trace
 from bench.openb.cluster import Placement

@@ -7,14 +7,13 @@ other trouble is HTTP 200 with `Error`, because kube-scheduler treats any other 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -23,7 +22,8 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from extender import log_keys, read_api
+from extender import read_api
+from extender.calls import Calls, Gate, OpenGate, Route
 from extender.cluster import Cluster
 from extender.deepening import Deepening
 from extender.metrics import Metrics
@@ -35,7 +35,7 @@ from extender.settings import Settings
 from extender.snapshot_file import Snapshot, SnapshotCluster, SnapshotFile
 from extender.verbs import Clocks, Verbs
 from extender.workload import read_workload
-from topology.errors import ApiServerError, CallError, InputError
+from topology.errors import ApiServerError, InputError
 
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
@@ -46,71 +46,23 @@ _BYTES_PER_MIB: Final = 1024 * 1024
 _GPUSHARE_PREFIX: Final = "/gpushare-scheduler"  # where configurations point that were written for gpushare's extender
 _GPUSHARE_VERBS: Final = ("filter", "bind")
 
-Answer = Callable[[bytes], Awaitable[bytes]]
 
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """Why a call must not be answered; a replica that does not lead also closes the connection, so that the next call finds the leader."""
-
-    sentence: str
-    close_connection: bool = False
-
-
-class Gate(Protocol):
-    """When calls may be answered."""
-
-    def closed(self) -> Closed | None:
-        """Return why a call must not be answered now, None where it may."""
-        ...
-
-    def unready(self) -> str:
-        """Return why this process is not ready, empty where it is."""
-        ...
-
-
-class OpenGate:
-    """The gate of a snapshot: its state is always synced, and nobody else serves it."""
-
-    def closed(self) -> Closed | None:
-        """Let every call in."""
-        return None
-
-    def unready(self) -> str:
-        """Be ready."""
-        return ""
-
-
-def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings, gate: Gate | None = None) -> FastAPI:
+def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings, gate: Gate | None = None) -> Calls:
     """Return the app over an extender; without a gate every call is answered."""
     gate = gate or OpenGate()
     app = FastAPI(title="Linkwise", version=version("linkwise"), lifespan=_lifespan(verbs, gate), docs_url=None, redoc_url=None, openapi_url=None)
-    call = _Calls(metrics, settings, gate)
-
-    for verb, answer in (
-        ("filter", _at_once(verbs.filter)),
-        ("prioritize", _at_once(verbs.prioritize)),
-        ("preempt", _at_once(verbs.preempt)),
-        ("bind", verbs.bind),
-    ):
-        endpoint = call.endpoint(verb, answer)
-        app.add_route(f"/{verb}", endpoint, methods=["POST"])
-        if verb in _GPUSHARE_VERBS:
-            app.add_route(f"{_GPUSHARE_PREFIX}/{verb}", endpoint, methods=["POST"])
     _add_gpushare_api(app, verbs.cluster)
     _add_read_api(app, verbs, binder)
     _add_workload(app, verbs, gate)
     _add_probes(app, verbs, metrics, gate)
-    return app
+    return Calls(_routes(verbs), app, metrics, gate, settings.most_body_bytes)
 
 
-def _at_once(verb: Callable[[bytes], bytes]) -> Answer:
-    """Return a verb that waits for nobody in the form of one that does."""
-
-    async def _answer(body: bytes) -> bytes:
-        return verb(body)
-
-    return _answer
+def _routes(verbs: Verbs) -> dict[str, Route]:
+    """Return who answers kube-scheduler, by path."""
+    at_once = {"filter": verbs.filter, "prioritize": verbs.prioritize, "preempt": verbs.preempt}
+    routes = {f"/{verb}": Route(verb, at_once=answer) for verb, answer in at_once.items()} | {"/bind": Route("bind", later=verbs.bind)}
+    return routes | {f"{_GPUSHARE_PREFIX}/{verb}": routes[f"/{verb}"] for verb in _GPUSHARE_VERBS}
 
 
 def make_probe_app(verbs: Verbs, metrics: Metrics, gate: Gate) -> FastAPI:
@@ -118,61 +70,6 @@ def make_probe_app(verbs: Verbs, metrics: Metrics, gate: Gate) -> FastAPI:
     app = FastAPI(title="Linkwise probes", docs_url=None, redoc_url=None, openapi_url=None)
     _add_probes(app, verbs, metrics, gate)
     return app
-
-
-class _Calls:
-    """What surrounds every call of kube-scheduler: reading the body, time, counts, and errors as sentences."""
-
-    def __init__(self, metrics: Metrics, settings: Settings, gate: Gate) -> None:
-        self._metrics = metrics
-        self._gate = gate
-        self._most = settings.most_body_bytes
-
-    def endpoint(self, verb: str, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of a verb."""
-        seconds = self._metrics.call_seconds.labels(verb)
-
-        async def endpoint(request: Request) -> Response:
-            started = time.perf_counter()
-            response, outcome = await self._answered(verb, answer, request)
-            if verb == "bind" and outcome == "answered":
-                # Binds overlap, so each would leave kube-scheduler one more idle connection. Should this process be stopped in mid-air, a call on any of
-                # them would wait for the whole httpTimeout, one after the other, long after another replica leads.
-                response.headers["Connection"] = "close"
-            seconds.observe(time.perf_counter() - started)
-            self._metrics.calls.labels(verb, outcome).inc()
-            return response
-
-        return endpoint
-
-    async def _answered(self, verb: str, answer: Answer, request: Request) -> tuple[Response, str]:
-        closed = self._gate.closed()
-        if closed is not None:
-            response = _json(error_answer(closed.sentence))
-            if closed.close_connection:
-                response.headers["Connection"] = "close"
-            return response, "closed"
-        try:
-            return _json(await answer(await self._body(request))), "answered"
-        except CallError as error:
-            return _json(error_answer(str(error)), status=400), "no call"
-        except ApiServerError as error:
-            return _json(error_answer(str(error))), "no api server"
-        except Exception:  # noqa: BLE001 - whatever the bug, kube-scheduler gets an answer that it understands
-            _log.exception("call failed, please report", **{log_keys.VERB: verb})
-            sentence = f"Linkwise could not answer this {verb} call because of a bug of its own; its log says more"
-            # An empty list is the only way to say nothing in prioritize: it has no field for errors.
-            return _json(b"[]" if verb == "prioritize" else error_answer(sentence)), "bug"
-
-    async def _body(self, request: Request) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self._most:
-                raise CallError(f"the body is larger than {self._most} bytes")
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _json(body: bytes, status: int = 200) -> Response:
@@ -346,13 +243,13 @@ def _measure_fragmentation(verbs: Verbs, metrics: Metrics) -> None:
         metrics.fragmentation.labels(measured.key, measured.models).set(measured.ratio)
 
 
-def from_snapshot(snapshot: Snapshot | SnapshotFile, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, list[str]]:
+def from_snapshot(snapshot: Snapshot | SnapshotFile, settings: Settings, bindings_file: Path | None = None) -> tuple[Calls, list[str]]:
     """Return an app over a snapshot, and sentences about what in it could not be read."""
     app, _, problems = embedded(snapshot, settings, bindings_file)
     return app, problems
 
 
-def embedded(snapshot: Snapshot | SnapshotFile, settings: Settings, bindings_file: Path | None = None) -> tuple[FastAPI, SnapshotCluster, list[str]]:
+def embedded(snapshot: Snapshot | SnapshotFile, settings: Settings, bindings_file: Path | None = None) -> tuple[Calls, SnapshotCluster, list[str]]:
     """Return what `from_snapshot` does and the stored objects behind it, for a caller that plays the rest of the cluster: touch them on the app's loop only."""
     cluster = Cluster(settings.whole_gpu_resource, time.monotonic, reserve_mib=settings.gpu_reserve_mib)
     source = SnapshotCluster(snapshot, cluster, bindings_file)

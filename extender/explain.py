@@ -4,7 +4,7 @@
 the hot path nothing. `app` serves `Decision.to_object()`, `linkwise explain` prints `text()` of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from extender.cluster import Room, View
 from extender.demand import Demand
+from extender.node_names import NodeNames
 from extender.placement import Outlook, Placement, Plan
 from extender.protocol import JsonObject
 from extender.reasons import Refusal, full_sentence, gb_per_s, gib, link_words, set_word
@@ -23,6 +24,9 @@ from extender.settings import Policy
 from topology.topology_class import ISLAND
 
 _NODES_IN_TEXT: Final = 20
+_BYTES_PER_MIB: Final = 1024 * 1024
+_BYTES_A_ROW: Final = 100  # of the arrays of a view that pods change
+_BYTES_A_NAME: Final = 14  # row, refusal, score and loss
 _AS_PLUGIN: Final = "The set on each node is the one that NVIDIA's device plugin would take of those that meet the demand (policy gpuallocator)."
 _PLUGIN_KNOWS_NO_PARTS: Final = (
     "NVIDIA's device plugin knows no parts of GPUs: with them, policy gpuallocator packs, and the set on each node is Linkwise's own choice."
@@ -41,8 +45,37 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class AskedNodes:
+    """The nodes of a call: row and Refusal of each, shape (n,), and the names of those that have no row, by position."""
+
+    rows: NDArray[np.int32]
+    codes: NDArray[np.int8]
+    strangers: Mapping[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(names: NodeNames, rows: NDArray[np.int64], codes: NDArray[np.int8]) -> "AskedNodes":
+        """Keep what is not to be found out later: 5 bytes a node."""
+        unknown = np.flatnonzero(rows < 0)
+        return AskedNodes(rows.astype(np.int32), codes, dict(zip(unknown.tolist(), names.texts(unknown), strict=True)) if len(unknown) else {})
+
+    def refused(self) -> "AskedNodes":
+        """Return those of them that cannot take the pod."""
+        at = np.flatnonzero(self.codes)
+        strangers = {int(np.searchsorted(at, position)): name for position, name in self.strangers.items()}
+        return AskedNodes(self.rows[at], self.codes[at], strangers)
+
+    def each(self, view: View) -> Iterator[tuple[str, int, Refusal]]:
+        """Yield name, row and refusal of each, in their order."""
+        for position, (row, code) in enumerate(zip(self.rows.tolist(), self.codes.tolist(), strict=True)):
+            yield view.names[row] if row >= 0 else self.strangers[position], row, Refusal(code)
+
+
+NO_NODES: Final = AskedNodes(np.zeros(0, np.int32), np.zeros(0, np.int8))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """One pod's last decision; ``codes`` and ``rows`` are parallel to ``names``, the scores to the feasible ones among them."""
+    """One pod's last decision; the scores are parallel to the feasible nodes among those that were ``asked`` about."""
 
     pod: str
     uid: str
@@ -53,18 +86,31 @@ class Decision:
     view: View | None = None
     weights: Mapping[int, float] | None = None  # as remainders were weighed then
     outlook: Outlook | None = None  # as the pods to come were judged then
-    names: Sequence[str] = ()
-    rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    codes: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    asked: AskedNodes = NO_NODES
+    refused_before: AskedNodes = NO_NODES  # by filter, where this is what prioritize saw: it is not asked about those
     scores: Scores | None = None
     bound: Bound | None = None
 
+    @property
+    def bytes(self) -> int:
+        """About how much memory it holds on to: the view is its own on a cluster that changes from call to call."""
+        return (_BYTES_A_ROW * self.view.rows if self.view else 0) + _BYTES_A_NAME * (len(self.asked.rows) + len(self.refused_before.rows))
+
+    def nodes(self) -> list[tuple[str, int, Refusal]]:
+        """Return name, row and refusal of every node, those of this call first."""
+        if self.view is None:
+            return []
+        own = list(self.asked.each(self.view))
+        known = {name for name, _, _ in own}
+        return own + [each for each in self.refused_before.each(self.view) if each[0] not in known]
+
 
 class Decisions:
-    """The last decision of the last pods, by NAMESPACE/NAME."""
+    """The last decision of the last pods, by NAMESPACE/NAME: so many of them, and fewer where the cluster is so large that they would take more memory than ``most_mib``."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept: LRUCache[str, Decision] = LRUCache(kept)
+    def __init__(self, kept: int, most_mib: int) -> None:
+        most = most_mib * _BYTES_PER_MIB
+        self._kept: LRUCache[str, Decision] = LRUCache(most, getsizeof=lambda decision: min(most, max(decision.bytes, most // kept)))
 
     def put(self, decision: Decision) -> None:
         """Keep a decision in place of the pod's earlier one."""
@@ -152,8 +198,7 @@ def _nodes(decision: Decision, placement: Placement) -> list[JsonObject]:
         return []
     nodes: list[JsonObject] = []
     candidate = 0
-    for name, row, code in zip(decision.names, decision.rows.tolist(), decision.codes.tolist(), strict=True):
-        refusal = Refusal(code)
+    for name, row, refusal in decision.nodes():
         if refusal is Refusal.FITS:
             nodes.append(_feasible(name, row, decision, candidate, placement))
             candidate += 1

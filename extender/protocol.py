@@ -6,16 +6,27 @@ by `demand`; here a pod is a raw object. Source of the field names: k8s.io/kube-
 """
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Final, Protocol
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
+from extender.node_names import NodeNames
+from extender.node_objects import NodeObjects
+from extender.text_columns import Column, NameText, Text, written
 from topology.errors import CallError
 
 JsonObject = dict[str, Any]
+
+_NAMES: Final = b'"NodeNames":['
+_RESTS_KEPT: Final = 16  # pods that are asked about at a time
+_NAMES_CUT_OUT: Final = 7_301_987_401_553_811_029  # stands in a call for the list of names while the rest is decoded
+_SCORES: Final = np.array([f'"Score":{score}}}'.ljust(15).encode() + b"," for score in range(11)], "S16").view(np.uint64).reshape(11, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +34,10 @@ class NodesCall:
     """A filter or prioritize call: one pod, and the nodes as names or, where the caller keeps no cache of ours, as whole objects."""
 
     pod: JsonObject
-    names: list[str]
-    nodes: list[JsonObject] | None  # the objects behind `names`, in the same order, in the `Nodes` form only
+    names: NodeNames
+    nodes: (
+        Sequence[bytes | JsonObject] | None
+    )  # the objects behind `names`, in the same order, in the `Nodes` form only; as they were sent, where nobody had to decode them
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +65,15 @@ def _read_object(body: bytes, what: str) -> JsonObject:
     return {key.lower(): item for key, item in value.items()}
 
 
-def read_nodes_call(body: bytes, verb: str) -> NodesCall:
-    """Read the body of filter or prioritize; raises CallError for anything that is not such a call."""
+def read_nodes_call(body: bytes, verb: str, known_nodes: NodeObjects | None = None, *, decode: bool = False) -> NodesCall:
+    """Read the body of filter or prioritize; raises CallError for anything that is not such a call.
+
+    Unless told to ``decode`` it may find the names without decoding the list: whoever does not know one of them asks whether `are_names`. ``known_nodes``: whole Nodes as
+    they came before, which need not be decoded again.
+    """
+    plain = None if decode else _read_plain_call(body) or _read_known_nodes(body, verb, known_nodes)
+    if plain is not None:
+        return plain
     fields = _read_object(body, verb)
     pod = fields.get("pod")
     if not isinstance(pod, dict):
@@ -63,9 +83,54 @@ def read_nodes_call(body: bytes, verb: str) -> NodesCall:
         # JSON has no subclasses of str, and a set of types is made without a Python step per name.
         if not isinstance(names, list) or not set(map(type, names)) <= {str}:
             raise CallError(f"NodeNames of this {verb} call is not a list of strings")
-        return NodesCall(pod, names, None)
+        return NodesCall(pod, _names(names, verb), None)
     nodes = _read_nodes(fields.get("nodes"), verb)
-    return NodesCall(pod, [node["metadata"]["name"] for node in nodes], nodes)
+    return NodesCall(pod, _names([node["metadata"]["name"] for node in nodes], verb), nodes)
+
+
+def _read_plain_call(body: bytes) -> NodesCall | None:
+    """Read a call as kube-scheduler writes it, without decoding its thousands of names; None where it is written in any other way, or wrong."""
+    start = body.find(_NAMES) + len(_NAMES)
+    end = body.find(b"]", start)
+    if start < len(_NAMES) or end < 0:
+        return None
+    names = NodeNames.find(memoryview(body)[start:end])
+    pod = None if names is None else _read_rest(body[: start - 1], body[end + 1 :])
+    return None if names is None or pod is None else NodesCall(pod, names, None)
+
+
+def _read_known_nodes(body: bytes, verb: str, known: NodeObjects | None) -> NodesCall | None:
+    """Read a call with whole Nodes without decoding those that are known; None for every other call."""
+    found = None if known is None else known.read(body)
+    if found is None:
+        return None
+    fields = {key.lower(): item for key, item in found.fields.items()}
+    if not isinstance(fields.get("pod"), dict) or fields.get("nodenames") is not None:
+        return None
+    return NodesCall(fields["pod"], _names(found.names, verb), [body[start:end] for start, end in found.spans])
+
+
+@lru_cache(_RESTS_KEPT)
+def _read_rest(head: bytes, tail: bytes) -> JsonObject | None:
+    """Return the pod of a call whose list of names was taken out; None where what was taken for that list is not what a decoder takes for it, but something inside of the pod.
+
+    The same object for the same bytes: prioritize brings the pod of filter again. Nobody changes a pod.
+    """
+    try:
+        fields = orjson.loads(b"%b%d%b" % (head, _NAMES_CUT_OUT, tail))
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(fields, dict) or fields.get("NodeNames") != _NAMES_CUT_OUT or not isinstance(fields.get("Pod"), dict):
+        return None
+    has_doubles = len({key.lower() for key in fields}) < len(fields)
+    return None if has_doubles else fields["Pod"]
+
+
+def _names(names: Sequence[str], verb: str) -> NodeNames:
+    try:
+        return NodeNames.of(names)
+    except ValueError as error:
+        raise CallError(f"this {verb} call names a node that cannot be: {error}") from error
 
 
 def _read_nodes(value: object, verb: str) -> list[JsonObject]:
@@ -146,31 +211,32 @@ def preempt_answer(kept: Mapping[str, Victims]) -> bytes:
     return orjson.dumps({"NodeNameToMetaVictims": nodes})
 
 
-def filter_answer(call: NodesCall, fitting: Sequence[int], refused: Mapping[str, str], error: str = "") -> bytes:
-    """Encode ExtenderFilterResult in the form that was asked for; ``fitting`` are positions in ``call.names``.
+def filter_answer(
+    call: NodesCall, names: NameText, fitting: NDArray[np.int64], refused: Iterable[tuple[NDArray[np.int64], str]], error: str = ""
+) -> bytes:
+    """Encode ExtenderFilterResult in the form that was asked for; ``fitting`` are positions in the call, ``refused`` the others by sentence, ``names`` all of them.
 
     Refusals go to FailedAndUnresolvableNodes: a node that we see has passed the in-tree filters, so preemption finds no victim on it.
     """
-    answer: JsonObject = {
-        "Nodes": None,
-        "NodeNames": None,
-        "FailedNodes": {},
-        "FailedAndUnresolvableNodes": refused,
-        "Error": error,
-    }
     if call.nodes is None:
-        answer["NodeNames"] = [call.names[position] for position in fitting]
+        kept: list[Text] = [b'{"Nodes":null,"NodeNames":[', Column(names[fitting], end=b","), b"]"]
     else:
-        answer["Nodes"] = {"metadata": {}, "items": [call.nodes[position] for position in fitting]}
+        kept = [b'{"Nodes":', _nodes_answer(call.nodes, fitting), b',"NodeNames":null']
+    reasons = [Column(names[at], end=b":", after=orjson.dumps(sentence) + b",") for at, sentence in refused]
+    return written([*kept, b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', *reasons, b'},"Error":' + orjson.dumps(error) + b"}"])
+
+
+def _nodes_answer(nodes: Sequence[bytes | JsonObject], fitting: NDArray[np.int64]) -> bytes:
+    kept = [nodes[position] for position in fitting.tolist()]
     try:
-        return orjson.dumps(answer)
+        return b'{"metadata":{},"items":[%b]}' % b",".join([node if isinstance(node, bytes) else orjson.dumps(node) for node in kept])
     except orjson.JSONEncodeError as problem:  # it writes less deep nesting than it reads
         raise CallError(f"Nodes of this filter call cannot be answered in kind: {problem}") from problem
 
 
-def prioritize_answer(names: Sequence[str], scores: Sequence[int]) -> bytes:
-    """Encode a HostPriorityList."""
-    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
+def prioritize_answer(names: NameText, scores: NDArray[np.integer[Any]]) -> bytes:
+    """Encode a HostPriorityList; ``scores`` 0..10, shape (names,)."""
+    return written([b"[", Column(names, end=b",", before=b'{"Host":', each=_SCORES.take(scores, axis=0, mode="clip")), b"]"])
 
 
 def error_answer(error: str) -> bytes:

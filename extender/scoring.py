@@ -99,15 +99,19 @@ def score_without_gpus(cpu_milli: int, view: View, rows: NDArray[np.int64], plac
 def _order(keys: Sequence[NDArray[Any]], remaining: NDArray[np.int64], most: int = 2) -> list[int]:
     """Return the best candidate and the runner-up of the positions given; of the last key no two values are equal."""
     order: list[int] = []
-    while len(remaining) and len(order) < most:
-        equals = remaining
-        for key in keys:
+    rivals, depth = remaining, 0  # the last among which more than one was left, and the key by which it was looked at
+    while len(rivals) and len(order) < most:
+        equals = rivals
+        for number, key in enumerate(keys[depth:], depth):
             own = key.take(equals)
-            equals = equals.compress(own == own.min())
+            best = equals.compress(own == own.min())
+            if len(best) < len(equals):
+                rivals, depth = equals, number
+            equals = best
             if len(equals) == 1:
                 break
         order.append(int(equals[0]))
-        remaining = remaining[remaining != equals[0]]
+        rivals = rivals[rivals != equals[0]]
     return order
 
 
@@ -142,7 +146,8 @@ def _loss(shape: Shape, candidates: Candidates, top: int) -> NDArray[np.float64]
 
 def _ladder(loss: NDArray[np.float64]) -> NDArray[np.int8]:
     """Turn losses into scores: 9 down to 0."""
-    limits = np.array([limit for limit, _ in LADDER])
-    steps = np.array([step for _, step in LADDER] + [0], np.int8)
-    found: NDArray[np.int8] = steps[np.searchsorted(limits, np.round(loss, 9), side="left")]
-    return found
+    percent = np.ceil(np.round(loss * 100, 7)).astype(np.int64)
+    return _STEPS.take(percent)
+
+
+_STEPS: Final = np.array([next((step for limit, step in LADDER if percent <= round(limit * 100)), 0) for percent in range(101)], np.int8)

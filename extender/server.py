@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
+from extender.calls import Calls
+from extender.direct_http import DirectProtocol
 from topology.errors import InputError
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
@@ -31,7 +33,7 @@ class Tls:
     client_ca: Path | None = None
 
 
-def run(app: FastAPI, host: str, port: int, announce: Callable[[str], None], tls: Tls | None = None) -> None:
+def run(app: ASGIApp, host: str, port: int, announce: Callable[[str], None], tls: Tls | None = None) -> None:
     """Serve until a signal; raises InputError where the address cannot be taken."""
     listener = listen(host, port)
     server(app, announce, url_of(listener, tls), tls).run(sockets=[listener])
@@ -60,7 +62,7 @@ def url_of(listener: socket.socket, tls: Tls | None = None) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def server(app: FastAPI, announce: Callable[[str], None], url: str, tls: Tls | None = None) -> uvicorn.Server:
+def server(app: ASGIApp, announce: Callable[[str], None], url: str, tls: Tls | None = None) -> uvicorn.Server:
     """Return a server that announces its URL once it takes calls."""
 
     class _Announcing(uvicorn.Server):
@@ -84,11 +86,19 @@ def server(app: FastAPI, announce: Callable[[str], None], url: str, tls: Tls | N
                     loop.remove_signal_handler(number)
 
     # kube-scheduler keeps its connections: close idle ones later than its 90 seconds, or its next call meets a reset.
-    config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning", timeout_keep_alive=120, **_tls_options(tls))
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=DirectProtocol if isinstance(app, Calls) else "httptools",
+        access_log=False,
+        log_level="warning",
+        timeout_keep_alive=120,
+        **_tls_options(tls),
+    )
     return _Announcing(config)
 
 
-def background_server(app: FastAPI) -> uvicorn.Server:
+def background_server(app: ASGIApp) -> uvicorn.Server:
     """Return a server that runs beside another one: it handles no signals, set ``should_exit`` to end it."""
 
     class _Quiet(uvicorn.Server):

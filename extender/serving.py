@@ -22,10 +22,11 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import structlog
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from extender import log_keys
-from extender.app import Closed, make_app, make_probe_app
+from extender.app import make_app, make_probe_app
+from extender.calls import Closed
 from extender.cluster import Cluster, View
 from extender.kube.bind import KubeBinder
 from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
@@ -169,7 +170,7 @@ async def _kept_running(run: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(_AGAIN_AFTER_S)
 
 
-async def _serve(app: FastAPI, probes: FastAPI, address: Address, announce: Callable[[str], None]) -> None:
+async def _serve(app: ASGIApp, probes: ASGIApp, address: Address, announce: Callable[[str], None]) -> None:
     """Serve the calls, and the probes beside them where they have a port of their own; ends when a signal ends the calls."""
     listener = listen(address.host, address.port)
     main = server(app, announce, url_of(listener, address.tls), address.tls)

@@ -39,6 +39,7 @@ class Settings(BaseSettings):
     bind_timeout_s: Annotated[float, Field(gt=0, description="?timeout= of the binding POST, enforced by the API server")] = 3.0
     bind_grace_s: Annotated[float, Field(ge=0, description="how long past its deadline a POST without an answer may still take effect")] = 2.0
     decisions_kept: Annotated[int, Field(ge=1, description="pods whose last decision stays available")] = 1000
+    decisions_mib: Annotated[int, Field(ge=1, description="memory for these, in MiB: on a large cluster fewer are kept")] = 128
     workload_half_life_s: Annotated[
         float, Field(gt=0, description="after how long a demand counts half in the histogram that weighs what stays free")
     ] = 86_400.0

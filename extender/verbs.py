@@ -9,10 +9,10 @@ Each verb also leaves a trace for `explain` (references, no text) and counts in 
 only a body that is no call at all raises (CallError, which `app` turns into 400).
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from cachetools import LRUCache
@@ -23,22 +23,25 @@ from extender.binding import Bindings, BindOutcome
 from extender.cluster import Cluster, View
 from extender.demand import Demand, read_demand
 from extender.demand_class import Target, checked
-from extender.explain import Bound, Decision, Decisions, bound_of, bound_text
+from extender.explain import NO_NODES, AskedNodes, Bound, Decision, Decisions, bound_of, bound_text
 from extender.metrics import Metrics
+from extender.node_objects import NodeObjects
 from extender.notices import Notice, NoticeReason, Recorder, Silence
-from extender.placement import Outlook, Placement
+from extender.placement import FITS, Outlook, Placement
 from extender.preemption import allowed
 from extender.protocol import Binder, BindVerdict, NodesCall
-from extender.reasons import Refusal, for_event, wire_sentence
+from extender.reasons import CLOSURE_SENTENCES, Refusal, for_event
 from extender.requests import read_requests
 from extender.scoring import Scores, score, score_without_gpus
 from extender.settings import Settings
+from extender.text_columns import NameText
 from extender.waiting import WaitingPods
 from extender.workload import Weights, Workload
 from topology.api import annotations
 from topology.errors import DemandError
 
 NO_SCORE = 0
+_STRANGER: Final = for_event(CLOSURE_SENTENCES[Refusal.NO_TOPOLOGY])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,10 @@ class Verbs:
         self.cluster = cluster
         self.workload = Workload(settings.workload_half_life_s, clocks.monotonic)
         self.placement = Placement(self.workload.weights, Outlook(self.workload.target))
-        self.decisions = Decisions(settings.decisions_kept)
+        self.decisions = Decisions(settings.decisions_kept, settings.decisions_mib)
         self.bindings = Bindings(cluster, self.placement, binder, settings, clocks.monotonic)
         self.waiting = WaitingPods(self.placement)
+        self._known_nodes = NodeObjects()
         self._recorder = recorder or Silence()
         self._binder = binder
         self._metrics = metrics
@@ -84,22 +88,20 @@ class Verbs:
 
     def filter(self, body: bytes) -> bytes:
         """Answer which of the nodes can take the pod, with a reason for each that cannot."""
-        call = protocol.read_nodes_call(body, "filter")
+        call, view, rows = self._call(body, "filter")
         who = _identity(call.pod)
         try:
             demand = self._read(call.pod)
         except DemandError as error:
-            return self._refuse_everywhere(call, who, str(error))
+            return self._refuse_everywhere(call, view.name_table.text_of(call.names, rows), who, str(error))
         if not demand.wants_gpus:
             self._remember(who, demand)
-            return protocol.filter_answer(call, range(len(call.names)), {})
-        decision = self._decide(who, demand, call.names)
-        self.decisions.put(decision)
-        view, rows, code = decision.view, decision.rows, decision.codes
-        assert view is not None
-        fitting = np.nonzero(code == Refusal.FITS)[0].tolist()
+            return protocol.filter_answer(call, view.name_table.text_of(call.names, rows), np.arange(len(rows)), ())
+        code = self._refusals(demand, view, rows)
+        self._keep(who, demand, view, AskedNodes.of(call.names, rows, code))
+        fitting = np.flatnonzero(code == FITS)
         self._remember(who, demand)
-        if fitting:
+        if len(fitting):
             self.waiting.served(who.uid)
         else:
             self.waiting.refused(who.uid, demand.shape, view.generation)
@@ -107,21 +109,39 @@ class Verbs:
         if len(fitting) == 1:
             # kube-scheduler asks for no scores when one node is left: it goes there.
             self._score(demand, view, rows[fitting], who)
-        return protocol.filter_answer(call, fitting, self._reasons(demand, view, call.names, rows, code))
+        return protocol.filter_answer(call, view.name_table.text_of(call.names, rows), fitting, self._reasons(demand, view, rows, code))
 
-    def _refuse_everywhere(self, call: NodesCall, who: _Identity, sentence: str) -> bytes:
+    def _refuse_everywhere(self, call: NodesCall, names: NameText, who: _Identity, sentence: str) -> bytes:
         self._demands.pop(who.uid, None)  # what it asked before is no longer what it asks
-        self.decisions.put(Decision(who.pod, who.uid, self._clocks.now(), None, sentence, names=tuple(call.names)))
+        self.decisions.put(Decision(who.pod, who.uid, self._clocks.now(), None, sentence))
         self._metrics.refused_nodes.labels("DEMAND").inc(len(call.names))
-        return protocol.filter_answer(call, (), dict.fromkeys(call.names, for_event(sentence)))
+        everywhere = np.arange(len(call.names))
+        return protocol.filter_answer(call, names, everywhere[:0], [(everywhere, for_event(sentence))] if len(everywhere) else ())
 
-    def _decide(self, who: _Identity, demand: Demand, names: list[str]) -> Decision:
-        """Look at the state once: the row and the refusal of every node asked for."""
-        view = self.cluster.view()
-        rows = view.rows_of(names)
-        code = np.full(len(names), Refusal.NO_TOPOLOGY, np.int8)
+    def _call(self, body: bytes, verb: str) -> tuple[NodesCall, View, NDArray[np.int64]]:
+        """Read a call, and find the rows of its nodes in the state of now."""
+        call, view = protocol.read_nodes_call(body, verb, self._known_nodes), self.cluster.view()
+        rows = view.rows_of(call.names)
+        if len(rows) and int(rows.min()) < 0 and not call.names.are_names(np.flatnonzero(rows < 0)):
+            call = protocol.read_nodes_call(body, verb, decode=True)
+            rows = view.rows_of(call.names)
+        return call, view, rows
+
+    def _refusals(self, demand: Demand, view: View, rows: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Return the Refusal of every node asked for."""
+        code = self.placement.fits(demand.shape, view).code
+        if not len(rows) or int(rows.min()) >= 0:
+            return code.take(rows, mode="clip")
+        found = np.full(len(rows), Refusal.NO_TOPOLOGY, np.int8)
         known = rows >= 0
-        code[known] = self.placement.fits(demand.shape, view).code[rows[known]]
+        found[known] = code[rows[known]]
+        return found
+
+    def _keep(self, who: _Identity, demand: Demand, view: View, asked: AskedNodes, **told: Any) -> None:
+        self.decisions.put(self._decision(who, demand, view, asked, **told))
+
+    def _decision(self, who: _Identity, demand: Demand, view: View, asked: AskedNodes, **told: Any) -> Decision:
+        """Return what explain needs later: what the decision was made from."""
         return Decision(
             pod=who.pod,
             uid=who.uid,
@@ -132,32 +152,25 @@ class Verbs:
             view=view,
             weights=self.placement.weights,
             outlook=self.placement.outlook,
-            names=names,
-            rows=rows,
-            codes=code,
+            asked=asked,
+            **told,
         )
 
-    def _reasons(self, demand: Demand, view: View, names: list[str], rows: NDArray[np.int32], code: NDArray[np.int8]) -> dict[str, str]:
-        """Return a sentence for each refused node, made once for all nodes that share its numbers."""
-        refused = np.nonzero(code != Refusal.FITS)[0]
-        sentences: dict[Hashable, str] = {}
-        answer: dict[str, str] = {}
-        for position, row, number in zip(refused.tolist(), rows[refused].tolist(), code[refused].tolist(), strict=True):
-            same = (number, self._told_numbers(demand, view, row, number))
-            if same not in sentences:
-                sentences[same] = wire_sentence(Refusal(number), demand.asked, self.placement.numbers(demand.shape, view, row))
-            answer[names[position]] = sentences[same]
-        for number, nodes in zip(*np.unique(code[refused], return_counts=True), strict=True):
-            self._metrics.refused_nodes.labels(Refusal(number).name).inc(int(nodes))
-        return answer
-
-    def _told_numbers(self, demand: Demand, view: View, row: int, number: int) -> Hashable:
-        """Return what of a node decides the numbers in its sentence for events, the same for nodes that share the sentence."""
-        if number == Refusal.BANDWIDTH:
-            return int(view.class_index[row]), self.placement.hosting(demand.shape, view, row)
-        if number == Refusal.GPU_TOO_SMALL:
-            return int(view.class_index[row]), int(view.usable[row]), view.offered[row].tobytes()
-        return None
+    def _reasons(self, demand: Demand, view: View, rows: NDArray[np.int64], code: NDArray[np.int8]) -> list[tuple[NDArray[np.int64], str]]:
+        """Return the refused positions by sentence."""
+        counts = np.bincount(code).tolist()
+        for number, nodes in enumerate(counts):
+            if nodes and number:
+                self._metrics.refused_nodes.labels(Refusal(number).name).inc(nodes)
+        if sum(counts[1:]) == 0:
+            return []
+        told = self.placement.told(demand, view)
+        if not view.rows or int(rows.min()) < 0:
+            numbers = np.where(rows < 0, len(told.sentences), told.numbers[rows] if view.rows else 0)
+        else:
+            numbers = told.numbers.take(rows, mode="clip")
+        sentences = [*told.sentences, _STRANGER]
+        return [(np.flatnonzero(numbers == number), sentences[number]) for number in np.flatnonzero(np.bincount(numbers)).tolist() if number]
 
     def _remember(self, who: _Identity, demand: Demand) -> None:
         if who.uid:
@@ -176,31 +189,28 @@ class Verbs:
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer with a score for every node; exactly one gets 10 where any can take the pod."""
-        call = protocol.read_nodes_call(body, "prioritize")
+        call, view, rows = self._call(body, "prioritize")
+        names = view.name_table.text_of(call.names, rows)
         who = _identity(call.pod)
         try:
             demand = self._read(call.pod)
         except DemandError:
-            return protocol.prioritize_answer(call.names, [NO_SCORE] * len(call.names))
+            return protocol.prioritize_answer(names, np.full(len(rows), NO_SCORE))
         if not demand.wants_gpus:
-            view = self.cluster.view()
-            return protocol.prioritize_answer(
-                call.names,
-                score_without_gpus(read_requests(call.pod).cpu_milli, view, view.rows_of(call.names).astype(np.int64), self.placement).tolist(),
-            )
-        decision = self._decide(who, demand, call.names)
-        assert decision.view is not None
-        feasible = np.nonzero(decision.codes == Refusal.FITS)[0]
-        scores = self._score(demand, decision.view, decision.rows[feasible], who)
-        self._keep_scores(decision, scores)
+            cpu_milli = read_requests(call.pod).cpu_milli
+            return protocol.prioritize_answer(names, score_without_gpus(cpu_milli, view, rows, self.placement))
+        code = self._refusals(demand, view, rows)
+        feasible = np.flatnonzero(code == FITS)
+        scores = self._score(demand, view, rows[feasible], who)
+        self._keep_scores(who, demand, view, AskedNodes.of(call.names, rows, code), scores)
         self._remember(who, demand)
         answer = np.full(len(call.names), NO_SCORE, np.int64)
         answer[feasible] = scores.score
-        return protocol.prioritize_answer(call.names, answer.tolist())
+        return protocol.prioritize_answer(names, answer)
 
-    def _score(self, demand: Demand, view: View, rows: NDArray[Any], who: _Identity) -> Scores:
+    def _score(self, demand: Demand, view: View, rows: NDArray[np.int64], who: _Identity) -> Scores:
         """Score feasible rows and hold the winner's set until its bind."""
-        scores = score(demand, view, rows.astype(np.int64), view.rooms_beside(who.uid), self.placement)
+        scores = score(demand, view, rows, view.rooms_beside(who.uid), self.placement)
         if scores.top is not None and who.uid:
             row = int(rows[scores.top])
             best = self.placement.plan(demand.shape, view.classes[view.class_index[row]], scores.room(view, row))
@@ -209,12 +219,11 @@ class Verbs:
             self.cluster.hold(who.uid, row, best.union, self._settings.tentative_hold_s, demand.shares(best.masks))
         return scores
 
-    def _keep_scores(self, decision: Decision, scores: Scores) -> None:
+    def _keep_scores(self, who: _Identity, demand: Demand, view: View, asked: AskedNodes, scores: Scores) -> None:
         """Keep what prioritize saw and scored, and beside it the nodes that filter had refused: prioritize is not asked about those."""
-        filtered = self.decisions.get(decision.pod)
-        if filtered is not None and filtered.uid == decision.uid:
-            decision = _with_refused(decision, filtered)
-        self.decisions.put(replace(decision, scores=scores))
+        filtered = self.decisions.get(who.pod)
+        refused = filtered.asked.refused() if filtered is not None and filtered.uid == who.uid else NO_NODES
+        self._keep(who, demand, view, asked, scores=scores, refused_before=refused)
 
     # --- preempt ----------------------------------------------------------------------------------------------------
 
@@ -327,7 +336,9 @@ class Verbs:
         if not demand.wants_gpus:
             sentence = f"no container of the pod asks for {self._settings.whole_gpu_resource} or {annotations.GPU_MEMORY}"
             return Decision(who.pod, who.uid, self._clocks.now(), demand, sentence)
-        return self._decide(who, demand, list(self.cluster.view().names))
+        view = self.cluster.view()
+        code = self.placement.fits(demand.shape, view).code
+        return self._decision(who, demand, view, AskedNodes(np.arange(view.rows, dtype=np.int32), code))
 
 
 def _identity(pod: protocol.JsonObject) -> _Identity:
@@ -335,17 +346,3 @@ def _identity(pod: protocol.JsonObject) -> _Identity:
     found = metadata if isinstance(metadata, dict) else {}
     namespace, name, uid = (value if isinstance(value, str) else "" for value in map(found.get, ("namespace", "name", "uid")))
     return _Identity(f"{namespace or 'default'}/{name or '?'}", uid)
-
-
-def _with_refused(decision: Decision, filtered: Decision) -> Decision:
-    """Return the decision with the nodes that an earlier one about the same pod refused, after its own."""
-    refused = np.nonzero(filtered.codes != Refusal.FITS)[0]
-    names = [filtered.names[position] for position in refused.tolist()]
-    own = set(decision.names)
-    new = [at for at, name in enumerate(names) if name not in own]
-    return replace(
-        decision,
-        names=[*decision.names, *(names[at] for at in new)],
-        rows=np.concatenate([decision.rows, filtered.rows[refused[new]]]),
-        codes=np.concatenate([decision.codes, filtered.codes[refused[new]]]),
-    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from extender.app import embedded
 from extender.explain import text
@@ -29,7 +29,7 @@ def stated_placements() -> list[tuple[str, ...]]:
     return rows[2:]
 
 
-def calling(app: FastAPI) -> httpx.AsyncClient:
+def calling(app: ASGIApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://linkwise")
 
 

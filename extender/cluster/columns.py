@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.cluster.name_table import NameTable
 from extender.cluster.pieces import Pieces
 from extender.reasons import Refusal
 from topology.capacity import MOST_GPUS, offered_mib
@@ -103,6 +104,7 @@ class Columns:
     generation: int = 0
     names: list[str] = field(default_factory=list)
     row_of: dict[str, int] = field(default_factory=dict)
+    name_table: NameTable = field(init=False)  # `row_of` for many names at once
     gpus: Pieces[NodeGpus] = field(default_factory=Pieces)
     closed_by: Pieces[str] = field(default_factory=Pieces)  # the detail behind `closed`, for explain
     classes: list[TopologyClass] = field(default_factory=list)
@@ -128,6 +130,10 @@ class Columns:
     hardware_writes: int = 0  # how often a node was added or got other GPUs
     closed_writes: int = 0  # how often a node was added, opened or closed
     gpu_writes: int = 0  # how often anything changed of what fits on some node: all else is CPU and memory
+
+    def __post_init__(self) -> None:
+        """Look names up in the list that grows here."""
+        self.name_table = NameTable(self.names)
 
     def row(self, name: str) -> int:
         """Return the row of that node, a new one at its first mention."""

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster.columns import NodeGpus
+from extender.cluster.name_table import UNKNOWN_ROW, NameTable
+from extender.node_names import NodeNames
 from topology.topology_class import TopologyClass
 
 
@@ -51,13 +53,14 @@ class View:
     """One generation of the cluster. Arrays have one entry a row (a node) and cannot be written.
 
     CPU and memory are for scores alone, nothing here is feasible or not by them: kube-scheduler's NodeResourcesFit has looked at them before we are called.
-    ``names`` and ``row_of`` are shared with the live state, which only ever appends to them: rows from ``rows`` on are not this view's.
+    ``names``, ``row_of`` and ``name_table`` are shared with the live state, which only ever appends to them: rows from ``rows`` on are not this view's.
     """
 
     generation: int
     taken_at: float  # monotonic seconds
     names: Sequence[str]
     row_of: Mapping[str, int]
+    name_table: NameTable  # the same for many names at once
     gpus: Sequence[NodeGpus]
     closed_by: Sequence[str]
     classes: Sequence[TopologyClass]
@@ -78,10 +81,11 @@ class View:
         """Number of nodes."""
         return len(self.closed)
 
-    def rows_of(self, names: Sequence[str]) -> NDArray[np.int32]:
-        """Return the row of each name, -1 for one that is not known (or came after this view)."""
-        rows = np.fromiter(map(self.row_of.get, names, [-1] * len(names)), np.int32, len(names))
-        rows[rows >= self.rows] = -1
+    def rows_of(self, names: NodeNames) -> NDArray[np.int64]:
+        """Return the row of each name, UNKNOWN_ROW for one that is not known (or came after this view)."""
+        rows = self.name_table.rows_of(names)
+        if len(self.names) > self.rows:
+            rows[rows >= self.rows] = UNKNOWN_ROW
         return rows
 
     def offered_now(self) -> NDArray[np.int32]:

@@ -104,6 +104,7 @@ class Views:
             taken_at=now,
             names=columns.names,
             row_of=columns.row_of,
+            name_table=columns.name_table,
             gpus=self._hardware[2],
             closed_by=self._closed[2],
             classes=tuple(columns.classes),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
-from extender.kube.client import ApiRefusedError, Body, KubeClient, NoAnswerError
+from extender.kube.client import ApiRefusedError, KubeClient, NoAnswerError
 from extender.protocol import Binding, BindResult, BindVerdict, JsonObject
 
 # The answer may be lost on the way: wait a little longer than the server may work on it.
@@ -40,10 +40,9 @@ class KubeBinder:
             left = self._may_take_s() >= allowed - _SLACK_S
             return left
 
-        path = f"{_pod_path(binding.namespace, binding.name)}/binding"
-        query = {"timeout": f"{int(allowed * 1000)}ms"}
+        target = f"{_pod_path(binding.namespace, binding.name)}/binding?timeout={int(allowed * 1000)}ms"
         try:
-            await self._client.raw("POST", path, query, Body(binding.to_object(), may_leave=may_leave), allowed + _NETWORK_S)
+            await self._client.post(target, binding.to_object(), may_leave, allowed + _NETWORK_S)
         except NoAnswerError as error:
             return BindResult(BindVerdict.UNKNOWN if left else BindVerdict.REFUSED, str(error))
         except ApiRefusedError as error:

@@ -4,14 +4,14 @@ Used by everything in this package. Configuration and credentials (kubeconfig, i
 through one aiohttp session, because its API classes decode every object into models, which the hot path cannot pay.
 """
 
+import asyncio
 import os
-import socket
-import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -20,16 +20,16 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yaml import YAMLError
 
+from extender.kube.connections import Connections
+from extender.kube.sockets import make_socket
 from topology.errors import ApiServerError, InputError
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 _CONNECTIONS: Final = 64
+_USER_AGENT: Final = "linkwise"  # field managers are named after it
 _READ_BUFFER: Final = 2 * 1024 * 1024  # a line may be twice that; etcd holds objects of up to 1.5 MiB
-# A peer that is cut off without a word is given up after about 15 s, well below the 30 s that a state may be old: an idle connection is probed after
-# 10 s, and again 5 s later; what was sent may stay without acknowledgement for 5 s. Where the last is set it decides, not the number of probes.
-_TCP: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 5000}
 # The last: a token that cannot be read.
 _NO_ANSWER: Final = (aiohttp.ClientError, TimeoutError, OSError, ConfigException)
 
@@ -49,15 +49,10 @@ class ApiRefusedError(ApiServerError):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a request carries: an object and the media type that says how it is meant.
-
-    ``may_leave`` is asked at the last moment before the bytes go out: between decision and departure a process may wait for a connection, or be stopped
-    for longer than its right to write lasts. False keeps the body here and ends in NoAnswerError.
-    """
+    """What a request carries: an object and the media type that says how it is meant."""
 
     value: Any
     content_type: str = JSON
-    may_leave: Callable[[], bool] | None = None
 
 
 class KubeClient:
@@ -66,8 +61,13 @@ class KubeClient:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._host = configuration.host.rstrip("/")
-        connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=RESTClientObject(configuration).ssl_context, socket_factory=_socket)
+        trusted = RESTClientObject(configuration).ssl_context
+        connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=trusted, socket_factory=make_socket)
         self._session = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_BUFFER)
+        where = urlsplit(self._host)
+        self._connections = Connections(self._host, trusted)
+        self._server = where.netloc.rpartition("@")[2]
+        self._below = where.path  # a proxy may serve the API below a path
 
     @staticmethod
     async def connect(kubeconfig: Path | None = None, context: str | None = None) -> "KubeClient":
@@ -94,7 +94,8 @@ class KubeClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the session."""
+        """Close all connections."""
+        self._connections.close()
         await self._session.close()
 
     async def request(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Body | None = None, timeout_s: float = 30.0) -> Any:
@@ -108,14 +109,10 @@ class KubeClient:
 
     async def raw(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Body | None = None, timeout_s: float = 30.0) -> bytes:
         """Send one request and return the bytes of the answer; raises as `request` does."""
-        content = None if body is None else orjson.dumps(body.value)
-        data: bytes | AsyncIterator[bytes] | None = content
+        data = None if body is None else orjson.dumps(body.value)
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:
             headers = await self._headers(body)
-            if body is not None and body.may_leave is not None and content is not None:
-                headers["Content-Length"] = str(len(content))
-                data = _leaving(content, body.may_leave)
             async with self._session.request(
                 method, self._host + path, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
@@ -124,6 +121,28 @@ class KubeClient:
             raise NoAnswerError(f"{method} {path}: {_why(error)}") from error
         _check(method, path, response.status, answer)
         return answer
+
+    async def post(self, target: str, value: Any, may_leave: Callable[[], bool], timeout_s: float) -> None:
+        """POST a value once, at the least cost; ``target`` is the path with its query, quoted.
+
+        ``may_leave`` is asked at the last moment before the bytes go out: between decision and departure a process may wait for a connection, or be stopped for longer than its right
+        to write lasts. False keeps them here and ends in NoAnswerError. Raises as `request` does.
+        """
+        content = orjson.dumps(value)
+        try:
+            async with asyncio.timeout(timeout_s):
+                head = self._head("POST", target, await self._headers(Body(value)), len(content))
+                reply = await self._connections.ask(head + content, may_leave)
+        except _NO_ANSWER as error:
+            raise NoAnswerError(f"POST {target}: {_why(error)}") from error
+        _check("POST", target, reply.status, reply.body)
+
+    def _head(self, method: str, target: str, headers: Mapping[str, str], length: int) -> bytes:
+        lines = [f"{method} {self._below}{target} HTTP/1.1", f"Host: {self._server}", f"User-Agent: {_USER_AGENT}", f"Content-Length: {length}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if any("\n" in line or "\r" in line for line in lines):
+            raise aiohttp.ClientError("a line break in the token would end its header")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -151,28 +170,6 @@ class KubeClient:
         if token:
             headers["Authorization"] = token
         return headers
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket that keeps nothing back: what was sent and got no answer must not arrive when everybody has stopped waiting for it.
-
-    A closed connection resets, so that the kernel drops what it could not deliver yet instead of trying for minutes; one whose bytes are not acknowledged
-    ends. Without the two, a Binding that was caught in a network failure could take effect long after its promise was forgotten.
-    """
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _TCP.items():
-        if hasattr(socket, name):  # Linux has them all
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
-
-
-async def _leaving(data: bytes, may_leave: Callable[[], bool]) -> AsyncIterator[bytes]:
-    if not may_leave():
-        raise aiohttp.ClientError("it was too late to send it")
-    yield data
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -5,7 +5,7 @@ disagree on the same state. What a feasible node is worth to the pod is `extende
 """
 
 from extender.placement.candidates import Candidates
-from extender.placement.fits import Fits
+from extender.placement.fits import FITS, Fits
 from extender.placement.fragmentation import Fragmentation, fragmentation, overall
 from extender.placement.outlook import Outlook
 from extender.placement.placement import Placement
@@ -14,6 +14,7 @@ from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
 from extender.placement.shares import Preference, Rooms
 
 __all__ = [
+    "FITS",
     "IMPOSSIBLE",
     "Candidates",
     "Fits",

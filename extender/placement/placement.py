@@ -24,7 +24,8 @@ from extender.placement.prices import Found
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
 from extender.placement.row_facts import RowFacts
 from extender.placement.shares import Rooms, plan_shares
-from extender.reasons import NodeNumbers, Refusal
+from extender.placement.told import HAVE_NUMBERS, NO_NUMBERS, Told, groups
+from extender.reasons import NodeNumbers, Refusal, wire_sentence
 from topology.capacity import hosts_of_one
 from topology.links import Distance
 from topology.topology_class import TopologyClass, members
@@ -32,6 +33,7 @@ from topology.topology_class import TopologyClass, members
 _CLASSES_KEPT = 256
 _SHAPES_KEPT = 512
 _PLANS_KEPT = 65_536
+_TOLD_KEPT = 128  # 2 bytes a node each
 _UNKNOWN: Any = object()  # None is a plan's answer
 _CANDIDATES_KEPT = 128  # 40 bytes a node each
 _PROSPECTS_KEPT = 256  # 1 MB each for 16 GPUs, 4 kB for 8
@@ -52,6 +54,7 @@ class Placement:
         self._last_fits: tuple[Shape | None, Fits | None] = (None, None)
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
         self._plans: LRUCache[tuple[str, Room, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
+        self._told: LRUCache[Shape, Told] = LRUCache(_TOLD_KEPT)
 
     def reweigh(self, weights: Mapping[int, float]) -> None:
         """Choose by other weights from now on."""
@@ -239,6 +242,22 @@ class Placement:
         wanted, leading = usable_mask(shape, view.classes[view.class_index[row]]), shape.leading
         free = int(view.free[row]) & wanted
         return hosts_of_one(leading.mib, free, tuple(view.left[row].tolist())) & wanted if leading.is_share else free
+
+    def told(self, demand: Demand, view: View) -> Told:
+        """Return what kube-scheduler is told of each row that does not fit; it holds until the next call."""
+        known = self._told.get(demand.shape)
+        if known is None or known.generation > view.generation:
+            known = self._told[demand.shape] = Told()
+        fits = self.fits(demand.shape, view)
+        anew = known.grow_to(view)
+        for number in set(fits.code[anew].tolist()):
+            rows = anew[fits.code[anew] == number]
+            for positions in groups(demand.shape, view, rows, Refusal(number)) if number else ():
+                numbers = self.numbers(demand.shape, view, int(rows[positions[0]])) if number in HAVE_NUMBERS else NO_NUMBERS
+                known.put(rows[positions], wire_sentence(Refusal(number), demand.asked, numbers))
+            if not number:
+                known.put(rows, "")
+        return known
 
     def numbers(self, shape: Shape, view: View, row: int) -> NodeNumbers:
         """Return the numbers behind a refusal of that node."""

@@ -182,9 +182,10 @@ class StepByStep:
                 query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(SEGMENT_S)}
                 with client.stream("GET", "/api/v1/pods", params=query) as stream:
                     for line in stream.iter_lines():
-                        version = self._step(json.loads(line))
+                        version = self.step(json.loads(line))
 
-    def _step(self, event: Mapping[str, Any]) -> str:
+    def step(self, event: Mapping[str, Any]) -> str:
+        """Take in one event of the watch, look at the node it is about, and return the resourceVersion."""
         kind, pod = event["type"], event["object"]
         assert kind in ("ADDED", "MODIFIED", "DELETED"), event
         node, uid = pod["spec"].get("nodeName"), pod["metadata"]["uid"]

@@ -10,12 +10,13 @@ from typing import Any, Self
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.types import ASGIApp
 
-from extender.app import Closed, from_snapshot, make_app, make_probe_app
+from extender.app import from_snapshot, make_app, make_probe_app
 from extender.binding import Bindings
+from extender.calls import Calls, Closed
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot
 from tests.builders import PodBuilder, cluster, extender_on, pod
@@ -29,7 +30,7 @@ VERBS = ("filter", "prioritize", "preempt", "bind")
 class Client:
     """Calls an app in process, one call after the other; what the app raises is raised here, instead of becoming a 500."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._loop = asyncio.new_event_loop()
         self._calls = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender")
 
@@ -53,7 +54,7 @@ class Client:
         self._loop.close()
 
 
-def app_of(**wishes: Any) -> FastAPI:
+def app_of(**wishes: Any) -> Calls:
     app, problems = from_snapshot(BUILT.with_pods(TWO, pod("untouched").gpus(2)).snapshot(), Settings(**wishes))
     assert problems == []
     return app
@@ -159,9 +160,15 @@ def test_a_body_larger_than_is_read_is_400_and_not_kept_in_memory(verb: str):
         assert (answer.status_code, answer.json()) == (400, {"Error": "the body is larger than 2048 bytes"})
 
 
-def test_a_node_that_nests_deeper_than_can_be_written_is_400(client: Client):
+def test_a_node_that_nests_deeper_than_can_be_written_is_answered_as_it_was_sent(client: Client):
     node = b'{"metadata":{"name":"pairs"},"x":' + b"[" * 500 + b"]" * 500 + b"}"
     answer = client.post("/filter", content=b'{"Pod":{},"Nodes":{"items":[' + node + b"]}}")
+    assert (answer.status_code, node in answer.content) == (200, True)
+
+
+def test_a_node_that_has_to_be_decoded_and_nests_deeper_than_can_be_written_is_400(client: Client):
+    node = b'{"metadata":{"name":"pairs"},"x":' + b"[" * 500 + b"]" * 500 + b"}"
+    answer = client.post("/filter", content=b'{"Pod":{},"Nodes":{"items":[],"items":[' + node + b"]}}")
     assert answer.status_code == 400
     assert answer.json()["Error"].startswith("Nodes of this filter call cannot be answered in kind: ")
 
@@ -451,8 +458,8 @@ async def test_open_promises_are_asked_after_while_the_app_lives(monkeypatch: py
 
     monkeypatch.setattr(Bindings, "resolve_open", resolve)
     monkeypatch.setattr("extender.app._RESOLVE_EVERY_S", 0.0)
-    app = app_of()
-    async with app.router.lifespan_context(app):
+    framework = app_of().others
+    async with framework.router.lifespan_context(framework):
         for _ in range(20):
             await asyncio.sleep(0)
     assert len(rounds) > 2

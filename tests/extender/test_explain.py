@@ -218,7 +218,7 @@ def decision_of(name: str, uid: str = "u-1") -> Decision:
 
 
 def test_the_last_decision_of_a_pod_replaces_the_one_before():
-    decisions = Decisions(10)
+    decisions = Decisions(10, 64)
     decisions.put(decision_of("team/a", "u-1"))
     decisions.put(decision_of("team/a", "u-2"))
     found = decisions.get("team/a")
@@ -228,7 +228,7 @@ def test_the_last_decision_of_a_pod_replaces_the_one_before():
 
 
 def test_the_end_of_a_namesakes_story_is_not_this_pods():
-    decisions = Decisions(10)
+    decisions = Decisions(10, 64)
     decisions.put(decision_of("team/a", "u-1"))
     decisions.bind("team/a", "u-2", Bound("node", ""))
     decisions.bind("team/b", "u-1", Bound("node", ""))
@@ -239,7 +239,7 @@ def test_the_end_of_a_namesakes_story_is_not_this_pods():
 
 
 def test_a_repeated_bind_call_does_not_wipe_out_what_the_first_one_told():
-    decisions = Decisions(10)
+    decisions = Decisions(10, 64)
     decisions.put(decision_of("team/a"))
     first = Bound("node", "", [0, 2], 300.0, "NV12")
     decisions.bind("team/a", "u-1", first)
@@ -250,7 +250,7 @@ def test_a_repeated_bind_call_does_not_wipe_out_what_the_first_one_told():
 
 
 def test_a_bind_that_failed_and_then_succeeded_ends_well():
-    decisions = Decisions(10)
+    decisions = Decisions(10, 64)
     decisions.put(decision_of("team/a"))
     for bound in (Bound("node", "refused"), Bound("node", "", [1])):
         decisions.bind("team/a", "u-1", bound)
@@ -260,7 +260,7 @@ def test_a_bind_that_failed_and_then_succeeded_ends_well():
 
 
 def test_the_oldest_decisions_make_room():
-    decisions = Decisions(1000)
+    decisions = Decisions(1000, 64)
     for number in range(1001):
         decisions.put(decision_of(f"team/p{number}"))
     assert decisions.get("team/p0") is None

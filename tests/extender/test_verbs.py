@@ -76,7 +76,7 @@ def test_a_thousand_refused_nodes_have_few_distinct_sentences():
     for number in range(30):
         extender.cluster.apply_pod(pod(f"p{number}").holding(names[number], *extender.gpus_of(names[number])[: number % 7]).build())
     refused = extender.filter(TWO.min_bandwidth(500), *names)["FailedAndUnresolvableNodes"]
-    assert list(refused) == names
+    assert set(refused) == set(names)
     assert len(set(refused.values())) <= 4
 
 
@@ -91,7 +91,7 @@ def test_a_thousand_nodes_too_full_for_a_part_have_few_distinct_sentences():
             extender.cluster.apply_pod(pod(f"p{number}-{gpu}").shared(mib // 1024).sharing(name, {uuid: mib}).build())
     for asked in (pod().shared(39), pod().shared(44), pod().shared(70).annotated(gpu_count="2", min_bandwidth="500"), pod().shared(30).gpus(1, "b")):
         refused = extender.filter(asked)["FailedAndUnresolvableNodes"]
-        assert list(refused) == names
+        assert set(refused) == set(names)
         assert len(set(refused.values())) <= 4
 
 
@@ -372,13 +372,13 @@ def test_scores_of_a_call_that_filter_did_not_see_are_kept_as_their_own():
     extender.prioritize(TWO, "plain", "cube")
     decision = extender.verbs.decisions.get("default/two")
     assert decision is not None
-    assert list(decision.names) == ["plain", "cube"]
+    assert [name for name, _, _ in decision.nodes()] == ["plain", "cube"]
 
 
 def test_evaluating_for_people_holds_and_remembers_nothing():
     extender = extender_on(MIXED)
     decision = extender.verbs.evaluate(TWO.build())
-    assert list(decision.names) == ["switched", "cube", "bridged", "plain", "mesh"]
+    assert [name for name, _, _ in decision.nodes()] == ["switched", "cube", "bridged", "plain", "mesh"]
     assert extender.cluster.view().holds == ()
     assert extender.verbs.decisions.get("default/two") is None
     assert extender.verbs.evaluate(pod().plain().build()).error == "no container of the pod asks for nvidia.com/gpu or linkwise.dev/gpu-memory"

@@ -3,6 +3,7 @@
 import pytest
 
 from extender.cluster import Cluster, Room, TentativeHold
+from extender.node_names import NodeNames
 from tests.builders import changed, cluster, extender_on, pod
 
 BUILT = cluster().dgx1v("a").mesh("b")
@@ -47,12 +48,12 @@ def test_rows_of_names_that_came_later_are_not_this_views():
     extender = extender_on(BUILT)
     view = extender.cluster.view()
     extender.cluster.apply_topology(cluster().pcie("c").topologies[0])
-    assert view.rows_of(["b", "c", "nowhere", "a"]).tolist() == [1, -1, -1, 0]
-    assert extender.cluster.view().rows_of(["b", "c"]).tolist() == [1, 2]
+    assert view.rows_of(NodeNames.of(["b", "c", "nowhere", "a"])).tolist() == [1, -1, -1, 0]
+    assert extender.cluster.view().rows_of(NodeNames.of(["b", "c"])).tolist() == [1, 2]
 
 
 def test_no_names_are_no_rows():
-    assert state().view().rows_of([]).tolist() == []
+    assert state().view().rows_of(NodeNames.of([])).tolist() == []
 
 
 def test_the_same_view_is_handed_out_while_nothing_changes():

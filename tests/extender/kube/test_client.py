@@ -11,7 +11,8 @@ from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient,
 from tests.local_api_server import PODS, Fault, LocalApiServer, client_of
 from topology.errors import InputError
 
-NODE = "/api/v1/nodes/node-a"
+NODES = "/api/v1/nodes"
+NODE = f"{NODES}/node-a"
 
 
 @pytest.fixture(autouse=True)
@@ -101,10 +102,9 @@ async def test_a_token_that_cannot_be_read_is_no_answer(server: LocalApiServer) 
 
 async def test_a_body_that_may_not_leave_any_more_never_reaches_the_server(client: KubeClient, server: LocalApiServer) -> None:
     with pytest.raises(NoAnswerError, match="too late"):
-        await client.raw("PATCH", NODE, body=Body({"metadata": {"labels": {"a": "b"}}}, MERGE_PATCH, may_leave=lambda: False))
-    await client.raw("GET", NODE)  # on a new connection: the server has dealt with the old one
-    assert server.asked("PATCH", NODE) == []
-    assert "labels" not in server.objects[NODE]["metadata"]
+        await client.post(NODES, {"metadata": {"name": "b"}}, lambda: False, 5.0)
+    await client.raw("GET", NODE)  # the server has dealt with everything before
+    assert server.asked("POST", ".*") == []
 
 
 async def test_whether_a_body_may_leave_is_asked_once_and_last(client: KubeClient, server: LocalApiServer) -> None:
@@ -114,13 +114,36 @@ async def test_whether_a_body_may_leave_is_asked_once_and_last(client: KubeClien
         asked.append(len(server.calls))
         return True
 
-    assert await client.request("PATCH", NODE, body=Body({"spec": {"a": 1}}, MERGE_PATCH, may_leave=may_leave))
+    await client.post(NODES, {"metadata": {"name": "b"}}, may_leave, 5.0)
     assert asked == [0]
-    assert server.objects[NODE]["spec"] == {"a": 1}
+    assert f"{NODES}/b" in server.objects
 
 
-async def test_bytes_that_a_peer_has_not_taken_are_dropped_with_the_connection() -> None:
+async def test_a_post_goes_below_the_servers_path_with_the_token_and_its_query(server: LocalApiServer) -> None:
+    configuration = Configuration()
+    configuration.host = f"{server.url}/clusters/a"
+    configuration.api_key = {"BearerToken": "secret"}
+    configuration.api_key_prefix = {"BearerToken": "Bearer"}
+    async with KubeClient(configuration) as client:
+        await client.post(f"{NODES}?timeout=5ms", {"metadata": {"name": "b"}}, lambda: True, 5.0)
+    (call,) = server.calls
+    assert (call.path, call.query, call.token) == (f"/clusters/a{NODES}", {"timeout": "5ms"}, "Bearer secret")
+
+
+async def test_a_token_with_a_line_break_makes_no_header_of_its_own(server: LocalApiServer) -> None:
+    configuration = Configuration()
+    configuration.host = server.url
+    configuration.api_key = {"BearerToken": "Bearer a\r\nX-Remote-User: admin"}
+    async with KubeClient(configuration) as client:
+        with pytest.raises(NoAnswerError, match="line break"):
+            await client.post(NODES, {"metadata": {"name": "b"}}, lambda: True, 5.0)
+    assert server.calls == []
+
+
+@pytest.mark.parametrize("lean", [pytest.param(False, id="by the session"), pytest.param(True, id="by the connections for bindings")])
+async def test_bytes_that_a_peer_has_not_taken_are_dropped_with_the_connection(lean: bool) -> None:
     """Else the kernel goes on trying for minutes, and a Binding takes effect long after its promise was forgotten."""
+    large = "x" * 100_000
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         listener.bind(("127.0.0.1", 0))
@@ -129,7 +152,7 @@ async def test_bytes_that_a_peer_has_not_taken_are_dropped_with_the_connection()
         configuration.host = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with KubeClient(configuration) as client:
             with pytest.raises(NoAnswerError, match="no answer in time"):
-                await client.raw("POST", "/binding", body=Body("x" * 100_000), timeout_s=0.1)
+                await (client.post("/binding", large, lambda: True, 0.1) if lean else client.raw("POST", "/binding", body=Body(large), timeout_s=0.1))
         peer, _ = listener.accept()
         with peer:
             peer.settimeout(5)

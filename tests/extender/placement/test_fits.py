@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster import UNKNOWN, NodeGpus, Room, View
+from extender.cluster.name_table import NameTable
 from extender.containers import ContainerKind
 from extender.demand import Part, Shape
 from extender.placement import Placement
@@ -43,6 +44,7 @@ def view_of(*kinds: str, usable: int | None = None) -> View:
         taken_at=0.0,
         names=names,
         row_of={name: row for row, name in enumerate(names)},
+        name_table=NameTable(names),
         gpus=[NodeGpus.of(sample(kinds[number], "node").inventory()) for number in index],
         closed_by=[""] * len(index),
         classes=classes,

@@ -5,6 +5,7 @@ import json
 import random
 from copy import deepcopy
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,8 @@ def left(extender: Extender, node: str) -> list[int]:
 
 def stored(extender: Extender, asked: PodBuilder) -> JsonObject:
     """Return the pod as it is stored."""
-    return extender.binder._pods[asked.namespace, asked.name]
+    found: JsonObject = orjson.loads(extender.binder._pods[asked.namespace, asked.name])
+    return found
 
 
 async def place(extender: Extender, asked: PodBuilder, node: str) -> list[int]:
@@ -43,7 +45,7 @@ async def bind(extender: Extender, asked: PodBuilder, node: str) -> str:
 
 
 def _create(extender: Extender, asked: PodBuilder) -> None:
-    extender.binder._pods.setdefault((asked.namespace, asked.name), asked.build())
+    extender.binder._pods.setdefault((asked.namespace, asked.name), orjson.dumps(asked.build()))
 
 
 def carried(extender: Extender, asked: PodBuilder) -> gpushare.Share:
@@ -59,7 +61,7 @@ def assign(extender: Extender, asked: PodBuilder) -> None:
 def _patch(extender: Extender, raw: JsonObject, annotations: dict[str, str]) -> None:
     patched = deepcopy(raw)
     patched["metadata"]["annotations"].update(annotations)
-    extender.binder._pods[raw["metadata"]["namespace"], raw["metadata"]["name"]] = patched
+    extender.binder._pods[raw["metadata"]["namespace"], raw["metadata"]["name"]] = orjson.dumps(patched)
     extender.cluster.apply_pod(patched)
 
 
@@ -262,7 +264,7 @@ async def test_a_pod_that_runs_on_the_annotation_of_another_leaves_that_one_at_t
 def _run(extender: Extender, asked: PodBuilder) -> None:
     """Let the pod's containers start."""
     started = {**stored(extender, asked), "status": {"phase": "Running"}}
-    extender.binder._pods[asked.namespace, asked.name] = started
+    extender.binder._pods[asked.namespace, asked.name] = orjson.dumps(started)
     extender.cluster.apply_pod(started)
 
 

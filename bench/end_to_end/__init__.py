@@ -1,0 +1,1 @@
+"""Linkwise beside a real kube-scheduler, in figures: see `__main__`."""

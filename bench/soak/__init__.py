@@ -1,0 +1,1 @@
+"""Half an hour of a living cluster: see `__main__`."""
