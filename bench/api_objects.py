@@ -18,8 +18,8 @@ from topology.api import AllocatedGpu, Allocation, annotations
 
 JsonObject = dict[str, Any]
 
-SENT: Final = "bench.linkwise.dev/sent-ns"  # annotation of an event's pod: when it was due, on the clock that all processes of a machine share
-NEVER: Final = b"0" * 20
+SENT: Final = "bench.linkwise.dev/sent-ns"  # annotation of an event's pod: when it was due and when it was sent, on the clock that all processes of a machine share
+NEVER: Final = b"0" * 20 + b"." + b"0" * 20
 _TIME: Final = "2026-01-01T00:00:00Z"
 _KINDS: Final = sorted(SAMPLE_MACHINES)
 
