@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -68,11 +69,11 @@ def _round(cluster: LoadedCluster, who: Who, onto: str, nodes: Sequence[str]) ->
     made = [pod_object(pod(f"{batch}-{number:04}").shared(1), _NOBODY) for number in range(len(nodes))]
     cluster.door.each(Call("POST", pods_path(ARRIVING), orjson.dumps(item)) for item in made)
     stored = sorted(cluster.door.items(pods_path(ARRIVING)), key=lambda item: str(item["metadata"]["name"]))
-    with asked(cluster, who) as (url, _, _):
-        bind = _by_api_server(cluster) if who is Who.NOBODY else _by_extender(url)
+    wanted = list(zip(stored, nodes, strict=True))
+    with asked(cluster, who) as (url, _, _), closing(Caller(url)) as extender:
         if who is not Who.NOBODY:
-            _filter(url, stored, nodes)
-        found = timed(who.value, onto, bind, list(zip(stored, nodes, strict=True)))
+            extender.filter(wanted)
+        found = timed(who.value, onto, _by_api_server(cluster) if who is Who.NOBODY else extender.bind, wanted)
     if who is Who.LINKWISE:
         _check(cluster)
     return found
@@ -107,39 +108,41 @@ def _by_api_server(cluster: LoadedCluster) -> Bind:
     return bind
 
 
-def _by_extender(url: str) -> Bind:
-    post = poster(url)
+class Caller:
+    """An extender over one connection a thread, opened anew where it has closed it."""
 
-    def bind(item: JsonObject, node: str) -> None:
+    def __init__(self, url: str) -> None:
+        self._where = urlsplit(url).netloc
+        self._mine = threading.local()
+        self._all: list[http.client.HTTPConnection] = []
+
+    def filter(self, wanted: Sequence[tuple[JsonObject, str]]) -> None:
+        """Ask about every pod on its node, as kube-scheduler does before it binds; raises AssertionError where it does not fit there."""
+        for item, node in wanted:
+            answer = self._post("/filter", {"Pod": item, "NodeNames": [node], "Nodes": None})
+            assert answer["NodeNames"] == [node], answer
+
+    def bind(self, item: JsonObject, node: str) -> None:
+        """Bind a stored pod to a node; raises AssertionError where it is refused."""
         metadata = item["metadata"]
-        answer = post("/bind", {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"], "Node": node})
+        answer = self._post("/bind", {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"], "Node": node})
         assert not answer["Error"], answer
 
-    return bind
-
-
-def _filter(url: str, stored: Sequence[JsonObject], nodes: Sequence[str]) -> None:
-    post = poster(url)
-    for item, node in zip(stored, nodes, strict=True):
-        answer = post("/filter", {"Pod": item, "NodeNames": [node], "Nodes": None})
-        assert answer["NodeNames"] == [node], answer
-
-
-def poster(url: str) -> Callable[[str, JsonObject], Any]:
-    """Return what posts JSON to an extender, over one connection a thread, opened anew where the extender has closed it."""
-    mine = threading.local()
-
-    def post(path: str, value: JsonObject) -> Any:
-        connection = getattr(mine, "connection", None)
+    def _post(self, path: str, value: JsonObject) -> Any:
+        connection = getattr(self._mine, "connection", None)
         if connection is None:
-            connection = mine.connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+            connection = self._mine.connection = http.client.HTTPConnection(self._where, timeout=30)
+            self._all.append(connection)
         connection.request("POST", path, orjson.dumps(value), {"Content-Type": "application/json"})
         response = connection.getresponse()
         body = response.read()
         assert response.status == 200, body
         return orjson.loads(body)
 
-    return post
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for connection in self._all:
+            connection.close()
 
 
 def _check(cluster: LoadedCluster) -> None:

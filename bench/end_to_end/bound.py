@@ -5,6 +5,7 @@ Used by `throughput` and `shares`: made before the first pod, asked for the last
 
 import threading
 import time
+from contextlib import closing
 from typing import Any, Final
 
 from bench.end_to_end.cluster import ARRIVING, LoadedCluster, pods_path
@@ -28,14 +29,14 @@ class Bound:
         threading.Thread(target=self._follow, args=(path, query), daemon=True).start()
 
     def _follow(self, path: str, query: dict[str, str]) -> None:
-        for event in self._cluster.door.changes(path, query):
-            self.events.append(event)
-            if event["type"] == "ADDED":  # it was not among the bound ones before
-                self._left -= 1
-                self._at = time.monotonic()
-            if self._left <= 0:
-                self._done.set()
-                return
+        with closing(self._cluster.door.changes(path, query)) as changes:
+            while self._left > 0:
+                event = next(changes)
+                self.events.append(event)
+                if event["type"] == "ADDED":  # it was not among the bound ones before
+                    self._left -= 1
+                    self._at = time.monotonic()
+        self._done.set()
 
     def last_at(self) -> float:
         """Wait for the last, and return when it was seen, monotonic seconds; raises TimeoutError with the ends of the logs."""

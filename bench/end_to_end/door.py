@@ -8,9 +8,9 @@ import http.client
 import json
 import ssl
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -56,6 +56,7 @@ class Door:
         self._trusted = ssl.create_default_context(cafile=cluster["cluster"]["certificate-authority"])
         self._mine = threading.local()
         self._all: list[http.client.HTTPSConnection] = []
+        self._writers = ThreadPoolExecutor(WRITERS)
 
     def connect(self, timeout_s: float = _PATIENCE_S) -> http.client.HTTPSConnection:
         """Return a connection of the caller's own."""
@@ -84,32 +85,30 @@ class Door:
         found: list[JsonObject] = orjson.loads(self.get(path, **query))["items"]
         return found
 
-    def each(self, calls: Iterable[Call], writers: int = WRITERS) -> None:
-        """Send all, several at a time."""
-        with ThreadPoolExecutor(writers) as threads:
-            for _ in threads.map(self.send, calls):
-                pass
+    def each(self, calls: Iterable[Call]) -> None:
+        """Send all, several at a time, over connections that are kept from one time to the next."""
+        for _ in self._writers.map(self.send, calls):
+            pass
 
     def version(self, path: str) -> str:
         """Return the resourceVersion of a collection as it is now."""
         return str(orjson.loads(self.get(path, limit="1"))["metadata"]["resourceVersion"])
 
-    def changes(self, path: str, query: Mapping[str, str]) -> Iterator[JsonObject]:
+    def changes(self, path: str, query: Mapping[str, str]) -> Generator[JsonObject, None, None]:
         """Yield the events of a collection from ``resourceVersion`` in the query on, for ever: a watch that ends, or is silent for long, is opened again."""
         asked = dict(query)
         while True:
-            connection = self.connect()
-            with suppress(TimeoutError):
+            with closing(self.connect()) as connection, suppress(TimeoutError):
                 connection.request("GET", f"{path}?{urlencode({**asked, 'watch': '1'})}", headers=self._headers(JSON))
                 response = connection.getresponse()
                 while line := response.readline():
                     event = orjson.loads(line)
                     asked["resourceVersion"] = event["object"]["metadata"]["resourceVersion"]
                     yield event
-            connection.close()
 
     def close(self) -> None:
         """Close the connections of all threads."""
+        self._writers.shutdown()
         for connection in self._all:
             connection.close()
 

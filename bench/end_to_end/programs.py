@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -117,6 +117,6 @@ def start_null_extender(cluster: LoadedCluster) -> tuple[Program, str]:
     The administrator's calls are exempt from the API server's flow control and from its roles, and so a little cheaper.
     """
     binary = build_null_extender(cluster.plane.directory)
-    account = Door(cluster.plane, "linkwise-extender")
-    program = cluster.plane.run("null-extender", (binary, "-server", account.url, "-token", account.token))
+    with closing(Door(cluster.plane, "linkwise-extender")) as account:
+        program = cluster.plane.run("null-extender", (binary, "-server", account.url, "-token", account.token))
     return program, re.match(r"http://\S+", program.wait_log(r"^http://\S+")[0])[0]  # type: ignore[index]  # the log has matched already

@@ -36,9 +36,7 @@ _TIMES: Final = (
     "share of the whole time that it waited for the extender, beyond what it spends outside without one. *Calls*: what Linkwise itself took for filter, prioritize and bind (bind waits for the API server; binds "
     "overlap).\n"
 )
-_CPU: Final = (
-    "Processor milliseconds a pod, by program; `load` is the bench's own side. Whatever shares few cores with kube-scheduler takes from its pods.\n"
-)
+_CPU: Final = "Processor milliseconds a pod until all of them run, by program; `load` is the bench's own side. Whatever shares few cores with kube-scheduler takes from its pods.\n"
 _BINDS: Final = f"Binds alone, without kube-scheduler, from {CONNECTIONS} connections, a GiB of GPU memory each. `none` posts Bindings to the API server and decides nothing.\n"
 _SHARES: Final = (
     f"Pods that ask for 1 to 10 GiB over one to four GPUs, made while kube-scheduler stands still, onto a pool of {POOL} nodes. Plain clients post Bindings one after the other and decide nothing. With Linkwise the node "

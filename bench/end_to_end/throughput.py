@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from bench.end_to_end.bound import Bound
+from bench.end_to_end.bound import PATIENCE_S, Bound
 from bench.end_to_end.cluster import ARRIVING, LoadedCluster, pods_path
 from bench.end_to_end.door import Call
 from bench.end_to_end.expositions import Counts
@@ -21,6 +21,7 @@ from bench.end_to_end.variants import Sampling, Variant, Who
 from tests.builders import pod
 from tests.e2e.checks import check_pods
 from tests.e2e.objects import pod_object
+from tests.e2e.program import wait_until
 
 JsonObject = dict[str, Any]
 
@@ -74,6 +75,8 @@ def _timed(cluster: LoadedCluster, programs: Beside, variant: Variant, pods: lis
     pids = {**cluster.pids(), **programs.pids}
     scheduler, extender, cpu = programs.scheduler_counts(), programs.extender_counts(), read_cpu(pids)
     seconds = arrive(cluster, pods)
+    # The processor time of all that comes of the pods: who binds quickly would otherwise leave the statuses out that KWOK has not written yet.
+    wait_until(lambda: not cluster.door.items(pods_path(ARRIVING), fieldSelector="status.phase=Pending", limit="1"), PATIENCE_S, "all pods run")
     used = read_cpu(pids).since(cpu)
     found = round_of(
         Timed(variant.name, sampling, len(pods), seconds),

@@ -54,7 +54,8 @@ def main(
 def _soak(cluster: LoadedCluster, minutes: float, seed: int) -> tuple[Found, dict[str, Any]]:
     extender = serve(cluster.plane).wait_leads(timeout=120)
     start_scheduler(cluster, shipped_configuration(extender.url))
-    life = Life(cluster, Teller(extender.url).healthy, seed)
+    teller = Teller(extender.url)
+    life = Life(cluster, teller.healthy, seed)
     watching = Watching(cluster, life.created_at)
     began = time.monotonic()
     life.start()
@@ -68,6 +69,7 @@ def _soak(cluster: LoadedCluster, minutes: float, seed: int) -> tuple[Found, dic
                 f"{samples[-1].at_s / 60:.0f} min: {samples[-1].resident_mib:.0f} MiB, {samples[-1].bound} bound, {samples[-1].waiting} wait, {len(watching.wrong)} wrong"
             )
     life.stop()
+    teller.close()
     watching.stop()
     found = Found(
         minutes,
@@ -111,6 +113,10 @@ class Teller:
         if answer.status != 200:
             return None
         return next((bool(gpu["healthy"]) for gpu in orjson.loads(body).get("gpus", ()) if gpu["uuid"] == uuid), None)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
 
 def _say(sentence: str) -> None:

@@ -6,12 +6,20 @@ sees is what was true.
 
 import threading
 import time
-from typing import Any
+from contextlib import closing
+from typing import Any, Final
 
-from bench.end_to_end.cluster import ARRIVING, LoadedCluster
+import orjson
+
+from bench.end_to_end.cluster import ARRIVING, LoadedCluster, pods_path
+from bench.end_to_end.door import Call
+from tests.builders import pod
+from tests.e2e.objects import pod_object
 from tests.e2e.share_checks import StepByStep
 
 JsonObject = dict[str, Any]
+
+_PATIENCE_S: Final = 30.0
 
 
 class Watching:
@@ -29,7 +37,8 @@ class Watching:
             self._judge.step({"type": "ADDED", "object": item})
         self.fillers = len(found)
         version = cluster.door.version("/api/v1/pods")
-        threading.Thread(target=self._follow, args=(version,), daemon=True).start()
+        self._thread = threading.Thread(target=self._follow, args=(version,), daemon=True)
+        self._thread.start()
 
     @property
     def wrong(self) -> list[str]:
@@ -42,16 +51,19 @@ class Watching:
         return self._judge.steps
 
     def stop(self) -> None:
-        """Look at nothing more."""
+        """Look at nothing more; returns at the latest with the next event."""
         self._over = True
+        self._cluster.door.send(Call("POST", pods_path(ARRIVING), orjson.dumps(pod_object(pod("the-end").plain(), "nobody"))))
+        self._thread.join(_PATIENCE_S)
 
     def _follow(self, version: str) -> None:
         try:
-            for event in self._cluster.door.changes("/api/v1/pods", {"resourceVersion": version}):
-                if self._over:
-                    return
-                self._judge.step(event)
-                self._note(event["object"])
+            with closing(self._cluster.door.changes("/api/v1/pods", {"resourceVersion": version})) as changes:
+                for event in changes:
+                    if self._over:
+                        return
+                    self._judge.step(event)
+                    self._note(event["object"])
         except Exception as error:  # noqa: BLE001 - unless the soak is over, whatever it is means that nobody looks any more
             if not self._over:
                 self.troubles.append(f"nobody watches the pods any more: {error!r}")
