@@ -129,7 +129,7 @@ def main(
     text = machine.heading("A storm of events")
     text += (
         f"\n{nodes:,} nodes, {pods:,} pods, {rate:,.0f} events a second for {seconds:g} s, {calls_per_s:g} filter calls a second for all nodes. "
-    text += f"The extender used {100 * share:.0f} percent of a core in the storm; load of the machine at its end: {os.getloadavg()[0]:.1f}.\n\n"
+        f"The extender used {100 * share:.0f} percent of a core in the storm; load of the machine at its end: {os.getloadavg()[0]:.1f}.\n\n"
     )
     rows = [
         _row("from an event's departure to its arrival, ms", lags),
