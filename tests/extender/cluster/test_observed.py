@@ -220,6 +220,15 @@ def test_a_node_takes_no_pods_before_its_agent_has_said_in_what_state_it_is() ->
     assert cluster.view().closed[0] == Refusal.FITS
 
 
+def test_a_node_is_open_once_its_agent_has_said_that_all_is_well() -> None:
+    """Every GPU healthy and nobody seen on any: of what decides where pods fit nothing has changed but that it was looked at."""
+    topology = sample("dgx1v", NODE, observed_at=START).to_object()
+    cluster = Cluster("nvidia.com/gpu", Clock(), needs_observation=True)
+    for status, closed in (({}, Refusal.STALE), (topology["status"], Refusal.FITS), ({}, Refusal.STALE), (topology["status"], Refusal.FITS)):
+        cluster.apply_topology({**topology, "status": status})
+        assert cluster.view().closed[0] == closed
+
+
 def test_a_gpu_in_mig_mode_is_nobodys_whole_gpu() -> None:
     raw = sample("dgx1v", NODE).to_object()
     raw["spec"]["gpus"][3]["migMode"] = "Enabled"
