@@ -21,7 +21,7 @@ def conclusion(node: str, chain: list[Examined]) -> str:
     worst = first_broken(chain)
     if worst is None:
         return f"{node}: no link is broken."
-    return f"{node}: first broken link: {worst.link}. {_sentence(worst.finding.says)} Cure: {_sentence(worst.finding.cure or '')}"
+    return f"{node}: first broken link: {worst.link}: {_plain(worst.finding.says)}. Cure: {_plain(worst.finding.cure or 'unknown')}."
 
 
 def as_json(node: str, chain: list[Examined]) -> str:
@@ -29,11 +29,6 @@ def as_json(node: str, chain: list[Examined]) -> str:
     worst = first_broken(chain)
     links = [{"link": one.link, "state": one.finding.state.value, "message": _plain(one.finding.says), "cure": one.finding.cure} for one in chain]
     return json.dumps({"node": node, "links": links, "firstBroken": None if worst is None else worst.link}, ensure_ascii=False)
-
-
-def _sentence(text: str) -> str:
-    plain = _plain(text).rstrip(". ")
-    return f"{plain[:1].upper()}{plain[1:]}." if plain[:1].islower() and " " in plain else f"{plain}."
 
 
 def _plain(text: str) -> str:
