@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.api_door import Raw, refused
 from tests.doctor_node import MACHINE, NODE, Answer, DoctorNode, doctor_node
 from tests.runtime_stand_in import Ran
-from tests.stand_in import LIST, QUERY, QUERY_HEADER, TOPO, query_rows
+from tests.stand_in import LIST, QUERY, QUERY_HEADER, TOPO, query_rows, texts
 from topology.cli import app
 from topology.doctor import CHAIN, Link, examine, first_broken
 from topology.doctor.finding import State, ok
@@ -137,10 +137,10 @@ def only_the_node_tells(node: DoctorNode, version: str) -> None:
 
 
 def lost_gpu(node: DoctorNode) -> None:
-    rows = "\n".join(
-        [QUERY_HEADER, *query_rows(MACHINE, NODE)[:-1], f"Unable to determine the device handle for GPU {MACHINE.bus_ids[-1]}: Unknown Error"]
-    )
-    node.nvidia_smi(replaced={QUERY: Answer(rows + "\n", 15)})
+    lost = f"Unable to determine the device handle for GPU {MACHINE.bus_ids[-1]}: GPU is lost.  Reboot the system to recover this GPU"
+    rows = [QUERY_HEADER, *query_rows(MACHINE, NODE)[:-1], lost]
+    listed = [*texts(MACHINE, NODE)[LIST].splitlines()[:-1], lost]
+    node.nvidia_smi(replaced={command: Answer("\n".join(lines) + "\n", 15) for command, lines in ((QUERY, rows), (LIST, listed))})
 
 
 def no_kubelet(node: DoctorNode) -> None:
