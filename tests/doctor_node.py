@@ -36,7 +36,7 @@ _PROXY = re.compile(r"/api/v1/namespaces/linkwise-system/services/linkwise-exten
 
 @dataclass
 class Extender:
-    """What the extender's HTTP face answers, by path: status and text."""
+    """What the HTTP face of an extender, or of an agent, answers, by path: status and text."""
 
     answers: dict[str, tuple[int, str]] = field(default_factory=dict)
     port: int = 0
@@ -143,7 +143,7 @@ def doctor_node(directory: Path) -> Iterator[DoctorNode]:
         runtime = stack.enter_context(runtime_stand_in(directory / "c.sock"))
         runtime.config = containerd_config(hand_off.settings.cdi_dir)
         kubelet = stack.enter_context(kubelet_at(directory / "k.sock"))
-        extender = stack.enter_context(_serving(Extender()))
+        extender = stack.enter_context(serving(Extender()))
         extender.answers["/readyz"] = (200, "ok")
         extender.answers[f"/api/v1/nodes/{NODE}"] = (200, json.dumps({"name": NODE, "free": 3, "total": 4, "closed": None}))
         settings = hand_off.settings.model_copy(
@@ -168,7 +168,9 @@ def doctor_node(directory: Path) -> Iterator[DoctorNode]:
 
 
 @contextmanager
-def _serving(extender: Extender) -> Iterator[Extender]:
+def serving(extender: Extender, host: str = "127.0.0.1") -> Iterator[Extender]:
+    """Answer on a free port while the block runs."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, text = extender.answer(self.path)
@@ -180,7 +182,7 @@ def _serving(extender: Extender) -> Iterator[Extender]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
     extender.port = server.server_address[1]
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

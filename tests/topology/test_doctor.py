@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.api_door import Raw, refused
-from tests.doctor_node import MACHINE, NODE, Answer, DoctorNode, doctor_node
+from tests.builders import pod
+from tests.doctor_node import MACHINE, NODE, Answer, DoctorNode, Extender, doctor_node, serving
 from tests.runtime_stand_in import Ran
 from tests.stand_in import LIST, QUERY, QUERY_HEADER, TOPO, query_rows, texts
 from topology.cli import app
@@ -492,6 +493,16 @@ def test_without_the_hand_off_its_links_are_skipped(node: DoctorNode, link: str)
     """NVIDIA's device plugin has their place."""
     node.asked = replace(node.asked, hand_off="off")
     assert node.look(link).state is State.SKIPPED
+
+
+def test_an_agent_that_is_in_the_network_of_its_pod_is_found_through_the_api_server(node: DoctorNode) -> None:
+    """As from a shell on the node, since the DaemonSet's pods are not in the node's network."""
+    agent_pod = pod("linkwise-agent-x").bound_to(NODE).build()
+    node.door.pods["default/linkwise-agent-x"] = {**agent_pod, "status": {"podIP": "127.0.0.2"}}
+    with serving(Extender({"/healthz": (200, "ok")}), host="127.0.0.2") as agent:
+        node.asked = replace(node.asked, agent_port=agent.port)
+        assert node.look("agent").says == f"the agent answers at 127.0.0.2:{agent.port}: ok"
+    assert f"no agent answers at 127.0.0.1:{agent.port} or 127.0.0.2:{agent.port}: " in node.look("agent").says
 
 
 def test_whether_there_is_a_hand_off_is_seen_on_the_node(node: DoctorNode) -> None:

@@ -17,10 +17,10 @@ def agent(node: Node) -> Finding:
     answer = node.ask_agent("/healthz")
     if not isinstance(answer, httpx.Response):
         return broken(
-            f"no agent answers at 127.0.0.1:{port}: {answer}",
+            f"no agent answers at {' or '.join(f'{host}:{port}' for host in ('127.0.0.1', *node.agent_pods))}: {answer}",
             "start the agent on this node (`kubectl -n linkwise-system get pods -o wide`, then its log); run this in its pod, or give --agent-port",
         )
     said = " ".join(answer.text.split())[:200]
     if answer.status_code != httpx.codes.OK:
         return broken(f"the agent is ill: {said}", "read the agent's log and restart it on this node")
-    return ok(f"the agent answers at 127.0.0.1:{port}: {said}")
+    return ok(f"the agent answers at {answer.url.netloc.decode()}: {said}")

@@ -29,6 +29,7 @@ RUNTIME_SOCKETS: Final = (
     Path("/run/k3s/containerd/containerd.sock"),
 )
 TOPOLOGIES: Final = "/apis/linkwise.dev/v1alpha1/gputopologies"
+AGENT_PODS: Final = "app.kubernetes.io/name=linkwise-agent"  # as manifests/daemonset.yaml has it
 REGISTERED: Final = "linkwise_agent_registered"
 OUR_SOCKETS: Final = "linkwise-*.sock"
 # Where the GPU Operator puts the toolkit, beside PATH.
@@ -126,8 +127,24 @@ class Node:
         return {one.labels.get("resource", ""): one.value for family in families for one in family.samples if one.name == name}
 
     def ask_agent(self, path: str) -> httpx.Response | str:
-        """Return the agent's answer, or why there is none."""
-        return fetched(f"http://127.0.0.1:{self.asked.agent_port}{path}")
+        """Return the answer of the agent, of this pod or network or else of its pod on this node, or why there is none here."""
+        here = fetched(f"http://127.0.0.1:{self.asked.agent_port}{path}")
+        if isinstance(here, httpx.Response):
+            return here
+        answers = (fetched(f"http://{f'[{ip}]' if ':' in ip else ip}:{self.asked.agent_port}{path}") for ip in self.agent_pods)
+        return next((answer for answer in answers if isinstance(answer, httpx.Response)), here)
+
+    @cached_property
+    def agent_pods(self) -> tuple[str, ...]:
+        """The addresses of the agent's pods on this node: the DaemonSet's are not in the node's own network. Empty where the account may not list pods."""
+        if isinstance(self.api, InputError):
+            return ()
+        query = {"fieldSelector": f"spec.nodeName={self.name}", "labelSelector": AGENT_PODS}
+        try:
+            items = self.api.request("GET", "/api/v1/pods", query).get("items") or []
+        except LinkwiseError:
+            return ()
+        return tuple(str(ip) for item in items if (ip := (item.get("status") or {}).get("podIP")))
 
     @cached_property
     def api(self) -> ApiServer | InputError:
