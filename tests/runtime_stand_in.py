@@ -32,7 +32,7 @@ class Ran:
     def told(self) -> str:
         """Return what the runtime tells about it, as JSON."""
         spec = {"ociVersion": "1.2.0", "process": {"args": ["sh"], "env": [f"{name}={value}" for name, value in self.environment.items()]}}
-        options = {} if self.program is None else {"runtimeOptions": {"BinaryName": self.program}}
+        options = {} if self.program is None else {"runtimeOptions": {"binary_name": self.program}}
         return json.dumps({"pid": 4711, "runtimeSpec": spec, **options}) if self.info is None else self.info
 
 

@@ -402,6 +402,7 @@ WHOLE = (
     pytest.param(
         "container runtime", lambda n: old_containerd(n, "1.7.27", enableCDI=True), "containerd 1.7.27 with CDI", id="containerd 1.7 with CDI"
     ),
+    pytest.param("container runtime", lambda n: n.runtime.config.pop("enableCDI"), "containerd 2.1.4 with CDI", id="a containerd without the switch"),
     pytest.param("container runtime", lambda n: only_the_node_tells(n, "containerd://2.1.0"), "unless somebody switched it off", id="from a pod"),
     pytest.param(
         "container runtime",

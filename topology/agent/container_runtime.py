@@ -5,7 +5,8 @@ its own configuration in it, and so whether it knows CDI and which runtimes it h
 everything. What a runtime does not tell is None here, never a guess.
 
 Source of names and numbers: k8s.io/cri-api/pkg/apis/runtime/v1/api.proto, Kubernetes 1.36, the part that is read. Source of the JSON in containerd's answers:
-internal/cri/config and internal/cri/server of containerd 2.1; 1.7 has the same keys. CRI-O tells no configuration, and the same ``runtimeSpec``.
+internal/cri/config and internal/cri/server of containerd 2.4; 1.7 has the same keys, and
+``enableCDI``, which 2.4 has not. CRI-O tells no configuration, and the same ``runtimeSpec``.
 """
 
 import json
@@ -125,7 +126,13 @@ def _details(channel: grpc.Channel, listed: Any) -> Iterator[RunningContainer]:
     lines = _object(_object(info.get("runtimeSpec")).get("process")).get("env")
     environment = dict(str(line).partition("=")[::2] for line in lines) if isinstance(lines, list) else {}
     namespace, pod, name = (str(listed.labels.get(f"io.kubernetes.{key}", "?")) for key in ("pod.namespace", "pod.name", "container.name"))
-    yield RunningContainer(namespace, pod, name, environment, str(_object(info.get("runtimeOptions")).get("BinaryName") or ""))
+    yield RunningContainer(namespace, pod, name, environment, _program(info))
+
+
+def _program(info: JsonObject) -> str:
+    """Return the OCI runtime of a container, by the names that the field had over the versions."""
+    options = _object(info.get("runtimeOptions"))
+    return str(options.get("binary_name") or options.get("BinaryName") or "")
 
 
 def _decoded(text: str) -> JsonObject:

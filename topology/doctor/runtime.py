@@ -42,8 +42,10 @@ def _with_cdi(node: Node, found: ContainerRuntime, told: str) -> Finding:
             f"{told} looks for CDI specs in {looked}, and the agent writes them to {node.settings.cdi_dir}",
             f"add {node.settings.cdi_dir} to cdi_spec_dirs of the container runtime, or set LINKWISE_AGENT_CDI_DIR",
         )
-    if found.cdi or _number(found.version) >= known[1]:
-        return ok(f"{told} with CDI{'' if found.cdi else ', unless somebody switched it off (its configuration is not to be seen here)'}")
+    if found.cdi or (found.cdi_dirs is not None and _number(found.version) >= known[1]):  # containerd 2.4 has no switch any more
+        return ok(f"{told} with CDI")
+    if _number(found.version) >= known[1]:
+        return ok(f"{told} with CDI, unless somebody switched it off (its configuration is not to be seen here)")
     return skipped(f"{told} knows CDI, which is off by default; whether it is enabled (enable_cdi = true) is not to be seen here")
 
 
