@@ -25,14 +25,18 @@ class Ran:
     pod: str  # NAMESPACE/NAME
     environment: dict[str, str]
     name: str = "main"
-    program: str | None = None
+    program: str | None = None  # empty: containerd's shim with no word about it; None: nothing is told
     running: bool = True
     info: str | None = None
 
     def told(self) -> str:
         """Return what the runtime tells about it, as JSON."""
         spec = {"ociVersion": "1.2.0", "process": {"args": ["sh"], "env": [f"{name}={value}" for name, value in self.environment.items()]}}
-        options = {} if self.program is None else {"runtimeOptions": {"binary_name": self.program}}
+        options = (
+            {}
+            if self.program is None
+            else {"runtimeType": "io.containerd.runc.v2", "runtimeOptions": {"binary_name": self.program} if self.program else None}
+        )
         return json.dumps({"pid": 4711, "runtimeSpec": spec, **options}) if self.info is None else self.info
 
 

@@ -432,6 +432,7 @@ WHOLE = (
     ),
     pytest.param("images", lambda n: run(n, "team/a", "void"), "none of 1 running", id="void"),
     pytest.param("images", lambda n: run(n, "team/a", "all", running=False), "none of 0 running", id="it has ended"),
+    pytest.param("images", lambda n: run(n, "team/a", "all", program=""), "none of 1", id="containerd's shim takes runc"),
     pytest.param("images", lambda n: run(n, "team/a", "all", program="/usr/bin/runc"), "none of 1", id="runc heeds no such variable"),
     pytest.param("images", lambda n: run(n, "team/a", "all", environment={"NVIDIA_DRIVER_CAPABILITIES": "utility"}), "none of 1", id="NVML alone"),
     pytest.param("images", lambda n: run(n, "gpu-operator/dcgm", "all"), "none of 1", id="monitors of the cluster"),

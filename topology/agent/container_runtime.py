@@ -4,9 +4,9 @@ Called by `topology.doctor`; the running agent needs no runtime, and its pod doe
 its own configuration in it, and so whether it knows CDI and which runtimes it has), and the environment of each running container, by `ContainerStatus` with
 everything. What a runtime does not tell is None here, never a guess.
 
-Source of names and numbers: k8s.io/cri-api/pkg/apis/runtime/v1/api.proto, Kubernetes 1.36, the part that is read. Source of the JSON in containerd's answers:
-internal/cri/config and internal/cri/server of containerd 2.4; 1.7 has the same keys, and
-``enableCDI``, which 2.4 has not. CRI-O tells no configuration, and the same ``runtimeSpec``.
+Source of names and numbers: k8s.io/cri-api/pkg/apis/runtime/v1/api.proto, Kubernetes 1.36, the part that is read. Source of the JSON in containerd's
+answers: internal/cri/config and internal/cri/server of containerd 2.4; 1.7 has the same keys, and ``enableCDI``, which 2.4 has not. CRI-O tells no
+configuration, and the same ``runtimeSpec``.
 """
 
 import json
@@ -22,6 +22,7 @@ from topology.errors import LinkwiseError
 
 _SERVICE: Final = "/runtime.v1.RuntimeService/"
 _RUNNING: Final = 1
+_RUNC_SHIM: Final = "io.containerd.runc.v2"
 _MESSAGES: Final[dict[str, Fields]] = {
     "VersionRequest": (("version", 1, ""),),
     "VersionResponse": (("version", 1, ""), ("runtime_name", 2, ""), ("runtime_version", 3, ""), ("runtime_api_version", 4, "")),
@@ -130,9 +131,10 @@ def _details(channel: grpc.Channel, listed: Any) -> Iterator[RunningContainer]:
 
 
 def _program(info: JsonObject) -> str:
-    """Return the OCI runtime of a container, by the names that the field had over the versions."""
+    """Return the OCI runtime of a container; the field had two names over the versions, and its shim takes runc where nothing is said."""
     options = _object(info.get("runtimeOptions"))
-    return str(options.get("binary_name") or options.get("BinaryName") or "")
+    unsaid = "runc" if info.get("runtimeType") == _RUNC_SHIM else ""
+    return str(options.get("binary_name") or options.get("BinaryName") or unsaid)
 
 
 def _decoded(text: str) -> JsonObject:
