@@ -347,6 +347,7 @@ async def test_the_owner_of_a_pod_that_holds_what_it_was_not_promised_is_told_on
     """With the GPU that it holds, and what follows from it."""
     notices = Notices()
     extender = extender_on(MIXED, recorder=notices)
+    extender.filter(TWO)
     assert await extender.bind(TWO, "mesh") == ""
     topology = extender.verbs.cluster.topology_of("mesh")
     entry = extender.verbs.cluster.ledger.get(TWO.uid)
