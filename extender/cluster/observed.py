@@ -193,8 +193,8 @@ class ObservedHolders:
         """Return how many pods there are of each kind of difference."""
         found = Counter(kind for of_node in self._differences.values() for kind in of_node.values())
         found[LEFT] = sum(map(len, self._ghosts.values()))
-        for entry in self._ledger:
-            if entry.state is EntryState.OBSERVED and entry.uid not in self._ghosts.get(entry.node, {}):
+        for entry in self._ledger.observed():
+            if entry.uid not in self._ghosts.get(entry.node, {}):
                 is_unknown = entry.uid.startswith(_PREFIX)
                 found[UNKNOWN if is_unknown else AROUND] += 1
         found[UNKNOWN] -= found[OTHER_GPUS]  # each has an entry of its own for what it holds besides
