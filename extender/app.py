@@ -227,6 +227,8 @@ def _count(cluster: Cluster, metrics: Metrics) -> None:
     view = cluster.view()
     metrics.promises.set(cluster.ledger.promised())
     metrics.allocation_edits.set(cluster.allocation_edits)
+    for kind, count in cluster.hand_off_differences().items():
+        metrics.hand_off_differences.labels(kind).set(count)
     healthy, free = (int(np.bitwise_count(masks).sum()) for masks in (view.usable, view.free))
     metrics.gpus.labels("free").set(free)
     metrics.gpus.labels("held").set(healthy - free)

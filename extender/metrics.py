@@ -43,6 +43,9 @@ class Metrics:
         self.bindings = Counter("linkwise_bindings", "Bindings by how they ended", ["verdict"], registry=self.registry)
         self.worse_sets = Counter("linkwise_worse_sets", "Pods whose set became slower between scoring and bind", registry=self.registry)
         self.allocation_edits = Gauge("linkwise_allocation_edits", "Changed allocations seen on bound pods and not believed", registry=self.registry)
+        self.hand_off_differences = Gauge(
+            "linkwise_hand_off_differences", "Pods that hold other than they were promised, by kind", ["kind"], registry=self.registry
+        )
         self.promises = Gauge("linkwise_promises", "Decisions whose binding has not been confirmed yet", registry=self.registry)
         self.gpus = Gauge("linkwise_gpus", "GPUs by state", ["state"], registry=self.registry)
         self.memory_offered = Gauge(

@@ -223,6 +223,7 @@ class _Rounds:
                     await asyncio.sleep(0)  # calls go between
             self._keep_out_of_garbage()
             self._verbs.report_edits()
+            self._verbs.report_differences()
             self._verbs.follow_demands()
             await self._wake(now)
 

@@ -331,6 +331,13 @@ class Verbs:
             sentence = f"annotation {annotations.ALLOCATION} was changed after the pod was bound; the change is ignored"
             self._recorder.record(Notice(pod.namespace, pod.name, pod.uid, NoticeReason.ALLOCATION_EDITED, sentence))
 
+    def report_differences(self) -> None:
+        """Tell the owners of pods that their node's agent sees hold what they were not promised."""
+        for difference in self.cluster.take_different():
+            entry = difference.entry
+            sentence = f"{difference.sentence}: those GPUs are given to no other pod while it does; delete it, so that it is placed anew"
+            self._recorder.record(Notice(entry.namespace, entry.name, entry.uid, NoticeReason.HOLDS_OTHER, sentence))
+
     def _warn_of_allocation(self, pod: protocol.JsonObject, who: _Identity) -> None:
         """Tell the owner of an unbound pod that carries an allocation that it is ignored, and will be overwritten at bind."""
         metadata = pod.get("metadata")

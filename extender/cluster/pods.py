@@ -43,6 +43,7 @@ class BoundPod:
     share: gpushare.Share | None = None  # what its annotations of gpushare tell; all that tells, where the original extender placed it
     pending: bool = False
     shared: bool = False
+    parted: frozenset[str] = frozenset()  # of a pod without allocation: its containers that ask for parts of GPUs
 
     @property
     def set_sizes(self) -> tuple[int, ...]:
@@ -143,6 +144,7 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str, requests: Requests | N
         share=share,
         pending=status.get("phase") in (None, "Pending"),
         shared=shared,
+        parted=_parted(raw, resource) if shared and raw_annotation is None else frozenset(),
         cpu_milli=(read_requests(raw) if requests is None else requests).cpu_milli,
         model=model if isinstance(model := found.get(annotations.GPU_MODEL), str) else None,
     )
@@ -193,6 +195,14 @@ def _short_of_memory(allocation: Allocation, raw: Mapping[str, Any], resource: s
         if given < container.gib * MIB_PER_GIB:
             return f"linkwise.dev/allocation gives container {container.name} {given} MiB of the {container.gib} GiB that it uses"
     return ""
+
+
+def _parted(raw: Mapping[str, Any], resource: str) -> frozenset[str]:
+    """Return the containers that ask for parts of GPUs; one without a name, which nobody ever observes, where that cannot be told."""
+    try:
+        return frozenset(container.name for container in gpu_containers(raw, resource) if container.gib)
+    except DemandError:
+        return frozenset({""})
 
 
 def node_of(raw: Mapping[str, Any]) -> str:

@@ -101,7 +101,7 @@ def live(control_plane: ControlPlane) -> Iterator[LiveCluster]:
 @pytest.fixture(scope="session")
 def accounts(control_plane: ControlPlane) -> None:
     """Give the extender's and the agent's account what the manifests grant them."""
-    for name in ("rbac-extender.yaml", "rbac-agent.yaml"):
+    for name in ("rbac-extender.yaml", "rbac-agent.yaml", "hand-off/rbac.yaml"):
         control_plane.api().apply_file(MANIFESTS / name)
 
 

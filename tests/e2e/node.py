@@ -187,7 +187,7 @@ class RealNode:
     def clear(self) -> None:
         """Delete all pods as a user does, and wait until no container runs any more and kubelet has forgotten them.
 
-        Not by force: a pod that is deleted before its containers have ended holds its GPUs until the agent's next heartbeat.
+        Not by force: a pod that is deleted before its containers have ended holds its GPUs until the agent has looked again.
         """
         api = self.plane.api()
         for pod in api.items("Pod"):

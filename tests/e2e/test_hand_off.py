@@ -6,11 +6,14 @@ allocation of its own pod, and looks whether a GPU was ever in two containers at
 """
 
 import random
+import time
+from typing import Any
 
 import pytest
 
 from tests.builders import PodBuilder, pod
 from tests.e2e.node_pods import wait_printed
+from tests.e2e.program import wait_until
 from tests.e2e.workload import Workload
 
 
@@ -116,3 +119,32 @@ def test_a_pod_that_came_around_the_extender_is_given_free_gpus_and_told_so(work
     assert len(theirs) == 2
     assert not set(theirs) & set(ours)
     assert "its pod has no allocation by Linkwise" in workload.wait_event("around", "CameAround")
+
+
+def test_the_topology_tells_who_holds_what_in_truth(workload: Workload) -> None:
+    """Pods created together, whose ids kubelet chose: by pod, UID and MiB what their containers say that they have, planned or not."""
+    workload.run(*(pod(name).gpus(1) for name in "abcd"), pod("share").shared(5))
+    workload.run(pod("around").shared(3).bound_to(workload.node.name))
+    names = (*"abcd", "share", "around")
+    uids = {name: workload.api.get("Pod", name)["metadata"]["uid"] for name in names}
+    shown = {name: wait_printed(workload.node, name).environment for name in names}
+    mib = {name: int(shown[name]["LINKWISE_GPU_MEMORY_MIB"]) if name in ("share", "around") else None for name in names}
+    expected = {(shown[name]["NVIDIA_VISIBLE_DEVICES"], name, uids[name], mib[name], name != "around") for name in names}
+
+    def told() -> set[tuple[Any, ...]]:
+        gpus = workload.agent.topology()["status"]["gpus"]
+        return {(gpu["uuid"], one["name"], one["uid"], one.get("memoryMiB"), one["planned"]) for gpu in gpus for one in gpu.get("holders", ())}
+
+    wait_until(lambda: told() == expected, 5, "the topology tells the holders")
+    workload.run(pod("next").shared(2))  # the extender goes by it: a pod from around whose share is known closes no node
+
+
+def test_gpus_of_a_pod_that_was_deleted_by_force_are_free_within_seconds(workload: Workload) -> None:
+    """Four pods of two GPUs take the node at once, though the API server forgot its pod before the containers had ended."""
+    workload.run(pod("forced").gpus(3))
+    workload.api.delete("Pod", "forced", "default", grace_s=0)
+    began = time.monotonic()
+    workload.run(*(pod(name).gpus(2) for name in "abcd"))
+    # Kubernetes gives the containers their grace; these end at once. Then the agent has to look, and kube-scheduler to be woken.
+    assert time.monotonic() - began < 12
+    workload.check()

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from types import FrameType
 from typing import Final
 
@@ -19,7 +20,7 @@ import structlog
 
 from topology.agent.api_server import ApiServer, NoAnswerError, RefusedError
 from topology.agent.handoff.plugin import DevicePlugin, plugin_for
-from topology.agent.holders import Holders, mig_parents
+from topology.agent.holders import Holders, HolderSource, mig_parents
 from topology.agent.metrics import Metrics, MetricsServer
 from topology.agent.prober import Look, Prober
 from topology.agent.publish import Clocks, Publisher, Target
@@ -40,6 +41,10 @@ _PAUSES_S: Final = (
 )  # first and longest pause after the API server failed; then the last heartbeat is not yet stale (180 s) after two minutes
 _SILENT_S: Final = 60.0  # a round takes seconds; one that takes longer hangs
 _BREATH_S: Final = 0.05  # shortest pause between two rounds
+_SOON_S: Final = 0.5  # after news of pods: containers come and go together, and one look is enough for them
+_PASSING_S: Final = 1.0  # while a pod is gone whose containers run on
+# After a deletion the extender waits for a look that came later, by its time: once a second later, and again for clocks that differ, or a watch that lags.
+_AFTER_DELETION: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 4, 15))
 
 
 class _StoppedError(BaseException):
@@ -58,9 +63,12 @@ class Agent:
         self._said = Said(settings.node_name)
         self._boot_id = boot_id(settings.sysfs_root)
         self._publisher = Publisher(api, Target(settings.node_name, self._boot_id, settings.heartbeat_s), metrics, self._clocks)
-        self._holders = Holders(settings.pod_resources_socket, settings.gpu_resource)
+        self._holders: HolderSource = Holders(settings.pod_resources_socket, settings.gpu_resource) if plugin is None else plugin.held
         self._prober = Prober(settings, self.looked)
         self._plugin = plugin
+        self._has_news = threading.Event()
+        if plugin is not None:
+            plugin.news.heard = self._heard
         self._wake = threading.Event()
         self._look: Look | None = None
         self._mig_parents: dict[str, str] = {}
@@ -97,6 +105,11 @@ class Agent:
         self._look = look
         self._wake.set()
 
+    def _heard(self) -> None:
+        """Take note, in whatever thread, that pods have changed."""
+        self._has_news.set()
+        self._wake.set()
+
     # --- one round --------------------------------------------------------------------------------------------------
 
     def _round_or_say_why_not(self) -> None:
@@ -110,6 +123,7 @@ class Agent:
         """Do what is due."""
         self._round_at = self._clocks.monotonic()
         self._tell_plugin()
+        self._take_news()
         if not self._due.now("api"):
             return
         try:
@@ -133,6 +147,15 @@ class Agent:
         if topology is not None:
             self._plugin.node_is(topology, mig_parents(look.facts.inventory) if look.facts is not None else self._mig_parents)
 
+    def _take_news(self) -> None:
+        """Look soon at who holds what, where pods have changed."""
+        if self._plugin is None or not self._has_news.is_set():
+            return
+        self._has_news.clear()
+        self._due.hasten("holders", _SOON_S)
+        if self._plugin.news.take_gone():
+            self._publisher.again_at(*(self._clocks.day() + pause for pause in _AFTER_DELETION))
+
     def _talk(self) -> None:
         """Look up, put together, write; raises what the API server's trouble makes."""
         if not self._has_begun:
@@ -148,6 +171,9 @@ class Agent:
             return
         self._said.over("node", "the Node exists now")
         self._publisher.publish(topology)
+        again = self._publisher.next_again
+        if again is not None:
+            self._due.hasten("holders", max((again - self._clocks.day()).total_seconds(), _SOON_S))
 
     def _look_up(self) -> None:
         """Learn what became of Node and object, where it is due."""
@@ -197,9 +223,11 @@ class Agent:
 
     def _ask_kubelet(self) -> None:
         self._holders.ask(self._clocks.day())
+        if self._holders.expects_change:
+            self._due.hasten("holders", _PASSING_S)
         error = self._holders.error
         if error is None:
-            self._said.over("holders", "kubelet answers PodResources")
+            self._said.over("holders", "who holds which GPU is observed again")
             return
         self._metrics.failed("holders")
         self._said.say("holders", f"{error}; who holds which GPU is not observed")
@@ -235,6 +263,11 @@ class _Due:
     def after(self, what: str, pause_s: float) -> None:
         """Not before that many seconds."""
         self._next[what] = self._clock() + pause_s
+
+    def hasten(self, what: str, pause_s: float) -> None:
+        """In that many seconds, or earlier where it is due earlier."""
+        now = self._clock()
+        self._next[what] = min(self._next.get(what, now), now + max(pause_s, _BREATH_S))
 
     def soonest_s(self, at_most_s: float) -> float:
         """Return the seconds until something is due that is not due yet."""

@@ -62,6 +62,17 @@ class Liveness:
             return has_processes
         return self._pods.lives(holding.pod_uid, holding.namespace, holding.pod)
 
+    def idle(self, holdings: Iterable[Holding]) -> frozenset[str]:
+        """Return the UIDs of pods that seem to run nothing: a reason to ask `gone`, and no evidence. Asks neither kubelet nor the API server."""
+        return frozenset(one.pod_uid for one in holdings if self._seems_idle(one.pod_uid))
+
+    def _seems_idle(self, pod_uid: str) -> bool:
+        has_processes = self._cgroups.has_processes(pod_uid)
+        if has_processes is not None:
+            return not has_processes
+        pod = self._pods.cached(pod_uid)
+        return pod is None or pod.ended
+
     def strangers_have_changed(self) -> bool:
         """Make kubelet write its checkpoint anew, and tell whether it knows less than before: containers without records are told by it alone."""
         try:

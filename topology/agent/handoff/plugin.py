@@ -28,7 +28,9 @@ from topology.agent.handoff.identity import Identity
 from topology.agent.handoff.kubelet import Kubelet
 from topology.agent.handoff.liveness import Liveness
 from topology.agent.handoff.node_gpus import NodeGpus
+from topology.agent.handoff.observing import HeldGpus
 from topology.agent.handoff.pod_events import PodEvents
+from topology.agent.handoff.pod_news import PodNews
 from topology.agent.handoff.pod_watch import PodWatch
 from topology.agent.handoff.pods import Pods
 from topology.agent.handoff.records import Records
@@ -62,7 +64,9 @@ class DevicePlugin:
         self._kubelet = Kubelet(settings.device_plugin_dir, settings.pod_resources_socket, self._send_again)
         self._cdi, self._files, self._records = self._storage()
         self.pods = Pods(api, settings.node_name)
-        self._watch = PodWatch(api, self.pods, lambda: None)
+        self.news = PodNews(self.pods, self._records)
+        self._records.changed = self.news.records_changed
+        self._watch = PodWatch(api, self.pods, self.news.changed)
         self._events = PodEvents(api, settings.node_name, lambda: metrics.failed("publish"))
         liveness = Liveness(self._kubelet, self.pods, self._records, Cgroups(settings.cgroup_root))
         means = Means(
@@ -78,6 +82,7 @@ class DevicePlugin:
             fault=fault,
         )
         self.hand_off = HandOff(_rules(settings), means, self._stopping.wait)
+        self.held = HeldGpus(self.hand_off, liveness, self.pods, self._records)
         self._garbage = Garbage(self.hand_off, liveness, self._kubelet, self._records)
         self._registration = Registration(settings.device_plugin_dir, self.hand_off, self._devices, self.refresh, self._series)
         self._refreshing = threading.Lock()  # one list after the other, so that the last one told is the last one made

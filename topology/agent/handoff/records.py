@@ -59,6 +59,7 @@ class Records:
             if record is not None:
                 self._records[record.token] = record
         self._last = max((record.sequence for record in self._records.values()), default=0)
+        self.changed: Callable[[], None] = lambda: None  # called after what is held has changed
 
     def issue(self, resource: str, ids: frozenset[str]) -> Record:
         """Return a new token for these ids; raises OSError where it cannot be written."""
@@ -77,12 +78,14 @@ class Records:
     def hold(self, record: Record, holding: Holding) -> None:
         """Write down what the container of a token holds; raises OSError."""
         self._write(replace(record, holding=holding))
+        self.changed()
 
     def retire(self, token: str) -> None:
         """Forget a token; raises OSError."""
         remove(self._path(token), durable=True)
         with self._lock:
             self._records.pop(token, None)
+        self.changed()
 
     def get(self, token: str) -> Record | None:
         """Return what is known of a token."""
