@@ -127,10 +127,8 @@ def main(
     used = [one for one in found["used"] if began <= one[0] <= ended]
     share = (used[-1][1] - used[0][1]) / (used[-1][0] - used[0][0])
     text = machine.heading("A storm of events")
-    text += (
-        f"\n{nodes:,} nodes, {pods:,} pods, {rate:,.0f} events a second for {seconds:g} s, {calls_per_s:g} filter calls a second for all nodes. "
-        f"The extender used {100 * share:.0f} percent of a core in the storm; load of the machine at its end: {os.getloadavg()[0]:.1f}.\n\n"
-    )
+    text += f"\n{nodes:,} nodes, {pods:,} pods, {rate:,.0f} events a second for {seconds:g} s, {calls_per_s:g} filter calls a second for all nodes.\n"
+    text += f"The extender used {100 * share:.0f} percent of a core in the storm; load of the machine at its end: {os.getloadavg()[0]:.1f}.\n\n"
     rows = [
         _row("from an event's departure to its arrival, ms", lags),
         _row("from when it was due, ms", since_due),
