@@ -245,11 +245,12 @@ def _whole_alone(raw: Mapping[str, Any], resource: str) -> int | None:
     for container in containers:
         if type(container) is not dict or type(resources := container.get("resources") or {}) is not dict:
             return None
-        requests, limits = resources.get("requests"), resources.get("limits")
-        asked = {amounts.get(resource, "0") for amounts in (requests, limits) if type(amounts) is dict} or {"0"}
-        count = _FEW.get(asked.pop()) if len(asked) == 1 else None
-        name = container.get("name")
-        if count is None or not plain.issuperset(requests or ()) or not plain.issuperset(limits or ()) or type(name) is not str or name in names:
+        name, told = container.get("name"), [resources.get(kind) or {} for kind in ("requests", "limits")]
+        if type(name) is not str or name in names or not all(type(amounts) is dict and plain.issuperset(amounts) for amounts in told):
+            return None
+        asked = [amounts.get(resource, "0") for amounts in told if amounts] or ["0"]
+        count = _FEW.get(asked[0]) if type(asked[0]) is str and all(amount == asked[0] for amount in asked) else None
+        if count is None:
             return None
         names.add(name)
         together += count
