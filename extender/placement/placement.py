@@ -80,6 +80,11 @@ class Placement:
         for question in self.outlook.questions(self._coming or self.outlook.target):
             self.prices.worth(question)
 
+    def knows_prices(self, view: View) -> bool:
+        """Tell whether the prices of all kinds of GPUs in a view are known; where not, parts of them go by a first guess."""
+        self.outlook.foresee(view)
+        return all(self.prices.is_known(question) for question in self.outlook.questions(self._coming or self.outlook.target))
+
     def learn(self, found: Found) -> None:
         """Judge by these prices from now on."""
         self.prices.learn(found)

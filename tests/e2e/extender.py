@@ -67,11 +67,12 @@ class RunningExtender:
         return {name: {gpu["uuid"] for gpu in node.get("gpus", []) if gpu["healthy"] and gpu["heldBy"] is None} for name, node in shown.items()}
 
     def wait_open(self, *names: str, timeout: float = 10) -> None:
-        """Wait until it knows these nodes, none of them is closed, and their classes are worked out: figures before that are lower bounds."""
+        """Wait until it knows these nodes, none of them is closed, and their classes and prices are worked out: figures before that are lower bounds, and guesses."""
 
         def opened() -> bool:
             nodes = self.nodes()
-            return all(name in nodes and nodes[name]["closed"] is None and nodes[name]["exact"] for name in names)
+            are_open = all(name in nodes and nodes[name]["closed"] is None and nodes[name]["exact"] for name in names)
+            return are_open and bool(self.get("workload")["pricesKnown"])
 
         wait_until(opened, timeout, f"the extender knows {', '.join(names[:5])} as open")
 
