@@ -39,7 +39,7 @@ from topology.errors import ApiServerError, InputError
 
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
-_IN_FORCE_S: Final = 0.02
+_IN_FORCE_S: Final = 90.0  # longer than prices may take
 _SMALL_BODY: Final = 64 * 1024
 _SLICE: Final = 100  # nodes that are told in one go: 2 ms
 _BYTES_PER_MIB: Final = 1024 * 1024
@@ -193,9 +193,11 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
 
 
 async def _in_force(verbs: Verbs) -> None:
-    """Wait until what was told is what placement goes by."""
-    while verbs.placement.awaits_prices:  # noqa: ASYNC110 - what is waited for knows no loop
-        await asyncio.sleep(_IN_FORCE_S)
+    """Wait until what was told is what placement goes by; not for ever, whatever becomes of the prices."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_IN_FORCE_S):
+            while verbs.placement.awaits_prices:  # noqa: ASYNC110 - what is waited for knows no loop
+                await asyncio.sleep(0.02)
 
 
 async def _json_of(request: Request) -> object:
