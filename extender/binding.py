@@ -149,6 +149,11 @@ class Bindings:
         if self._cluster.ledger.get(uid) is None:
             self._cluster.assume_order.settle(uid)
 
+    @property
+    def any_in_hand(self) -> bool:
+        """Tell whether a pod is being bound at this moment."""
+        return bool(self._in_hand)
+
     def any_may_take_effect(self) -> bool:
         """Tell whether the API server may still be working on a POST of ours that had no answer."""
         now = self._clock()

@@ -130,7 +130,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
             verbs.follow_demands(at_once=True)
 
         leadership = Leadership(client, lease_name(settings), list_afresh, time.monotonic)
-        events = KubeEvents(client, "linkwise", lambda: leadership.leads)
+        events = KubeEvents(client, "linkwise", lambda: leadership.leads, lambda: verbs.bindings.any_in_hand)
         binder = KubeBinder(client, leadership.may_take_s)
         verbs = Verbs(cluster, binder, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)), events)
         gate = Gate(reflectors, leadership, settings)

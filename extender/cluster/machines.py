@@ -100,6 +100,7 @@ class NodeTopology:
         """Tell whether two differ in nothing that decides where pods fit: a heartbeat, or memory in use."""
         return (
             self._is_same_hardware(other)
+            and (self.observed_at is None) == (other.observed_at is None)  # the first observation opens the node
             and self.holders_observed == other.holders_observed
             and self.unhealthy == other.unhealthy
             and self.holders == other.holders

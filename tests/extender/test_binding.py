@@ -300,8 +300,10 @@ async def test_binds_to_one_node_overlap_and_no_lock_waits_for_an_answer():
     for _ in range(3):
         await asyncio.sleep(0)
     assert len(table.api.posted) == 8, "all POSTs have left before the first answer"
+    assert table.bindings.any_in_hand
     table.api.gate.set()
     assert await asyncio.gather(*calls) == [""] * 8
+    assert not table.bindings.any_in_hand
     assert table.free() == 0
 
 

@@ -211,11 +211,13 @@ def test_a_topology_in_which_nobody_looked_frees_nothing() -> None:
     assert not {0, 1} & set(free(cluster))
 
 
-def test_a_node_takes_no_pods_before_its_agent_has_said_in_what_state_it_is() -> None:
+@pytest.mark.parametrize("looked", [pytest.param(True, id="it has looked who holds what"), pytest.param(False, id="all is well, and it cannot look")])
+def test_a_node_takes_no_pods_before_its_agent_has_said_in_what_state_it_is(looked: bool) -> None:
+    told = observation(1, {}) if looked else sample("dgx1v", NODE, observed_at=START + timedelta(seconds=1)).to_object()
     cluster = Cluster("nvidia.com/gpu", Clock(), needs_observation=True)
-    cluster.apply_topology({**observation(0, {}), "status": {}})
+    cluster.apply_topology({**told, "status": {}})
     assert cluster.view().closed[0] == Refusal.STALE
-    cluster.apply_topology(observation(1, {}))
+    cluster.apply_topology(told)
     cluster.close_stale(START + timedelta(seconds=2), 180)
     assert cluster.view().closed[0] == Refusal.FITS
 

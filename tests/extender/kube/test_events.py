@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -22,8 +23,8 @@ async def started(client: KubeClient, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     monkeypatch.setattr(module, "PER_SECOND", 1000.0)
     tasks: list[asyncio.Task[None]] = []
 
-    def start(leads: bool = True) -> KubeEvents:
-        events = KubeEvents(client, "linkwise", lambda: leads)
+    def start(leads: bool = True, binding: Callable[[], bool] = lambda: False) -> KubeEvents:
+        events = KubeEvents(client, "linkwise", lambda: leads, binding)
         tasks.append(asyncio.create_task(events.run()))
         return events
 
@@ -50,6 +51,35 @@ async def test_a_notice_becomes_an_event_on_its_pod(server: LocalApiServer, star
     assert (event["reason"], event["message"], event["type"], event["source"]) == (reason, "on node-a", kind, {"component": "linkwise"})
     assert event["metadata"]["name"].startswith("train.")
     assert event["firstTimestamp"] == event["lastTimestamp"]
+
+
+async def test_bindings_go_first_and_the_event_tells_when_it_was_noticed(
+    server: LocalApiServer, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_AGAIN_S", 0.0)
+    in_hand = [True] * 20
+    events = started(binding=lambda: bool(in_hand and in_hand.pop()))
+    before = datetime.now(UTC).replace(microsecond=0)
+    events.record(notice())
+    after = datetime.now(UTC)
+    await until(lambda: posted(server))
+    assert in_hand == []
+    told = datetime.fromisoformat(server.asked("POST", EVENTS)[0].body["firstTimestamp"])
+    assert before <= told <= after
+
+
+@pytest.mark.parametrize(
+    ("most_waiting", "first_s"), [pytest.param(4, 3600.0, id="half of the queue is full"), pytest.param(1000, 0.0, id="it has waited for long")]
+)
+async def test_bindings_that_never_end_do_not_keep_events_for_ever(
+    server: LocalApiServer, started: Start, monkeypatch: pytest.MonkeyPatch, most_waiting: int, first_s: float
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", most_waiting)
+    monkeypatch.setattr(module, "BINDINGS_FIRST_S", first_s)
+    events = started(binding=lambda: True)
+    for number in range(3):
+        events.record(notice(message=f"{number}"))
+    await until(lambda: "0" in posted(server))
 
 
 async def test_the_same_sentence_about_the_same_pod_is_said_once(server: LocalApiServer, started: Start) -> None:
