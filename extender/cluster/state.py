@@ -93,8 +93,6 @@ class Cluster:
         self._note_heard(topology.name, topology.observed_at)
         if before is not None and before.is_same_for_placement(topology):
             self._hear(topology.name)
-            if self._needs_observation and (before.observed_at is None) != (topology.observed_at is None):
-                self._wait_for_observation(topology)
         else:
             self._take_in(topology)
         return None
