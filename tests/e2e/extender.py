@@ -67,14 +67,17 @@ class RunningExtender:
         return {name: {gpu["uuid"] for gpu in node.get("gpus", []) if gpu["healthy"] and gpu["heldBy"] is None} for name, node in shown.items()}
 
     def wait_open(self, *names: str, timeout: float = 10) -> None:
-        """Wait until it knows these nodes, none of them is closed, and their classes and prices are worked out: figures before that are lower bounds, and guesses."""
+        """Wait until it knows these nodes, none of them is closed, and their classes are worked out: figures before that are lower bounds."""
 
         def opened() -> bool:
             nodes = self.nodes()
-            are_open = all(name in nodes and nodes[name]["closed"] is None and nodes[name]["exact"] for name in names)
-            return are_open and bool(self.get("workload")["pricesKnown"])
+            return all(name in nodes and nodes[name]["closed"] is None and nodes[name]["exact"] for name in names)
 
         wait_until(opened, timeout, f"the extender knows {', '.join(names[:5])} as open")
+
+    def wait_priced(self) -> None:
+        """Wait until it knows the prices of its kinds of GPUs: where parts of GPUs go before that is a first guess."""
+        wait_until(lambda: self.get("workload")["pricesKnown"], 60, "prices of parts of GPUs are known")
 
     def wait_closed(self, name: str, text: str, timeout: float = 10) -> str:
         """Wait until it has closed a node for a reason that holds ``text``, and return the reason."""
