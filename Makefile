@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 help:
 	@echo "make demo    place a stream of GPU pods on a sample cluster, beside plain counting"
 	@echo "make test    all tests that need no cluster"
-	@echo "make e2e     tests on a real Kubernetes control plane, built with Go (9 minutes the first time)"
+	@echo "make e2e     tests on a real Kubernetes control plane and node, built with Go (12 minutes the first time)"
 	@echo "make lint    style, types, layers"
 	@echo "make format  rewrite the code in the project's style"
 	@echo "make bench   timings, written to bench/results"
@@ -36,7 +36,7 @@ test: $(VENV)/dev.stamp
 
 # Most tests wait most of the time, so two control planes run side by side; tests that hold a promise about time have the machine for themselves.
 e2e: $(VENV)/dev.stamp
-	@$(BIN)/python tests/e2e/build.py
+	@$(BIN)/python -m tests.e2e.build
 	@$(BIN)/python -m pytest tests/e2e -n 2 --dist loadfile -m "not alone"
 	@$(BIN)/python -m pytest tests/e2e -n 0 -m alone
 
@@ -59,7 +59,7 @@ bench: $(VENV)/dev.stamp
 
 # Wants the machine for itself: all programs of a control plane run on it.
 bench-e2e: $(VENV)/dev.stamp
-	@$(BIN)/python tests/e2e/build.py
+	@$(BIN)/python -m tests.e2e.build
 	@$(BIN)/python -m bench.end_to_end
 
 # The lock files follow pyproject.toml; run this after changing a dependency.

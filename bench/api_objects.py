@@ -18,8 +18,8 @@ from topology.api import AllocatedGpu, Allocation, annotations
 
 JsonObject = dict[str, Any]
 
-SENT: Final = "bench.linkwise.dev/sent-ns"  # annotation of an event's pod: when it was due, on the clock that all processes of a machine share
-NEVER: Final = b"0" * 20
+SENT: Final = "bench.linkwise.dev/sent-ns"  # annotation of an event's pod: when it was due and when it was sent, on the clock that all processes of a machine share
+NEVER: Final = b"0" * 20 + b"." + b"0" * 20
 _TIME: Final = "2026-01-01T00:00:00Z"
 _KINDS: Final = sorted(SAMPLE_MACHINES)
 
@@ -146,88 +146,83 @@ def _managed(manager: str, *paths: str) -> JsonObject:
 def _plain_pod(variables: int) -> bytes:
     """Return a running pod of a Deployment: one container with a sidecar beside it where there are many variables."""
     names = ["main", "proxy"][: 1 + variables // 2]
-    containers = [_container(name, 4 + 3 * variables) for name in names]
+    return orjson.dumps({"metadata": _metadata(names), "spec": _spec(names, variables), "status": _status(names)})
+
+
+def _metadata(names: list[str]) -> JsonObject:
     paths = [
         f'spec/containers/k:{{"name":"{name}"}}/{part}' for name in names for part in ("env", "image", "ports", "resources/requests", "volumeMounts")
     ]
-    conditions = [
-        {"type": kind, "status": "True", "observedGeneration": 1, "lastProbeTime": None, "lastTransitionTime": _TIME}
-        for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-    ]
-    pod = {
-        "metadata": {
-            "name": "@NAME@",
-            "generateName": "web-7c6d5f9b4d-",
-            "namespace": "production",
-            "uid": "@UID@",
-            "resourceVersion": "123456789",
-            "generation": 1,
-            "creationTimestamp": _TIME,
-            "labels": {"app": "web", "app.kubernetes.io/part-of": "shop", "pod-template-hash": "7c6d5f9b4d", "team": "front", "tier": "backend"},
-            "annotations": {"prometheus.io/port": "9090", "prometheus.io/scrape": "true"},
-            "ownerReferences": [
-                {
-                    "apiVersion": "apps/v1",
-                    "kind": "ReplicaSet",
-                    "name": "web-7c6d5f9b4d",
-                    "uid": "@UID@",
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
-            "managedFields": [
-                _managed("kube-controller-manager", "metadata/labels/app", "metadata/ownerReferences", "spec/dnsPolicy", *paths),
-                _managed(
-                    "kubelet", *(f"status/conditions/{part}" for part in ("type", "status", "message", "reason")), "status/podIPs", "status/startTime"
-                ),
-            ],
-        },
-        "spec": {
-            "volumes": [
-                {"name": "config", "configMap": {"name": "web", "defaultMode": 420}},
-                {"name": "kube-api-access-x7k2p", "projected": {"sources": [{"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}]}},
-            ],
-            "containers": containers,
-            "restartPolicy": "Always",
-            "terminationGracePeriodSeconds": 30,
-            "dnsPolicy": "ClusterFirst",
-            "serviceAccountName": "default",
-            "nodeName": "@NODE@",
-            "securityContext": {"fsGroup": 1000, "runAsUser": 1000},
-            "schedulerName": "default-scheduler",
-            "tolerations": [
-                {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-                for why in ("not-ready", "unreachable")
-            ],
-            "priority": 0,
-            "enableServiceLinks": True,
-            "preemptionPolicy": "PreemptLowerPriority",
-        },
-        "status": {
-            "phase": "Running",
-            "conditions": conditions,
-            "hostIP": "10.0.0.1",
-            "podIP": "10.1.0.1",
-            "podIPs": [{"ip": "10.1.0.1"}],
-            "startTime": _TIME,
-            "containerStatuses": [
-                {
-                    "name": name,
-                    "state": {"running": {"startedAt": _TIME}},
-                    "lastState": {},
-                    "ready": True,
-                    "restartCount": 0,
-                    "image": "registry.example.internal/shop/web:1.27.3",
-                    "imageID": "registry.example.internal/shop/web@sha256:" + "0123456789abcdef" * 4,
-                    "containerID": "containerd://" + "0123456789abcdef" * 4,
-                    "started": True,
-                }
-                for name in names
-            ],
-            "qosClass": "Burstable",
-        },
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7c6d5f9b4d", "uid": "@UID@", "controller": True, "blockOwnerDeletion": True}
+    return {
+        "name": "@NAME@",
+        "generateName": "web-7c6d5f9b4d-",
+        "namespace": "production",
+        "uid": "@UID@",
+        "resourceVersion": "123456789",
+        "generation": 1,
+        "creationTimestamp": _TIME,
+        "labels": {"app": "web", "app.kubernetes.io/part-of": "shop", "pod-template-hash": "7c6d5f9b4d", "team": "front", "tier": "backend"},
+        "annotations": {"prometheus.io/port": "9090", "prometheus.io/scrape": "true"},
+        "ownerReferences": [owner],
+        "managedFields": [
+            _managed("kube-controller-manager", "metadata/labels/app", "metadata/ownerReferences", "spec/dnsPolicy", *paths),
+            _managed(
+                "kubelet", *(f"status/conditions/{part}" for part in ("type", "status", "message", "reason")), "status/podIPs", "status/startTime"
+            ),
+        ],
     }
-    return orjson.dumps(pod)
+
+
+def _spec(names: list[str], variables: int) -> JsonObject:
+    token = {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}
+    return {
+        "volumes": [
+            {"name": "config", "configMap": {"name": "web", "defaultMode": 420}},
+            {"name": "kube-api-access-x7k2p", "projected": {"sources": [token]}},
+        ],
+        "containers": [_container(name, 4 + 3 * variables) for name in names],
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "serviceAccountName": "default",
+        "nodeName": "@NODE@",
+        "securityContext": {"fsGroup": 1000, "runAsUser": 1000},
+        "schedulerName": "default-scheduler",
+        "tolerations": [
+            {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            for why in ("not-ready", "unreachable")
+        ],
+        "priority": 0,
+        "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+
+
+def _status(names: list[str]) -> JsonObject:
+    running = {
+        "state": {"running": {"startedAt": _TIME}},
+        "lastState": {},
+        "ready": True,
+        "restartCount": 0,
+        "image": "registry.example.internal/shop/web:1.27.3",
+        "imageID": "registry.example.internal/shop/web@sha256:" + "0123456789abcdef" * 4,
+        "containerID": "containerd://" + "0123456789abcdef" * 4,
+        "started": True,
+    }
+    return {
+        "phase": "Running",
+        "conditions": [
+            {"type": kind, "status": "True", "observedGeneration": 1, "lastProbeTime": None, "lastTransitionTime": _TIME}
+            for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+        ],
+        "hostIP": "10.0.0.1",
+        "podIP": "10.1.0.1",
+        "podIPs": [{"ip": "10.1.0.1"}],
+        "startTime": _TIME,
+        "containerStatuses": [{"name": name, **running} for name in names],
+        "qosClass": "Burstable",
+    }
 
 
 def _container(name: str, variables: int) -> JsonObject:

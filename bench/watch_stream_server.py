@@ -2,7 +2,7 @@
 
 `python -m bench.watch_stream_server --nodes N --pods M [--lives L]` prints its URL. It answers lists of pods, Nodes, GPUTopologies and ConfigMaps with `limit` and `continue`, holds watches open,
 takes every other write as done (Leases are kept, so that an extender can lead), and on `POST /bench/storm?rate=R&seconds=S` sends the pods' watch that many events a second. Each event
-carries the time at which it was due: whoever holds up the stream does not make its own lag smaller.
+carries the time at which it was due, so that whoever holds up the stream does not make its own lag smaller, and the time at which it was sent, as this process may be late as well.
 """
 
 import asyncio
@@ -115,11 +115,12 @@ class Server:
         began, sent = time.monotonic_ns(), 0
         step_ns = 1e9 / rate
         while sent < rate * seconds:
-            due = min(int((time.monotonic_ns() - began) / step_ns) + 1, int(rate * seconds))
+            now = time.monotonic_ns()
+            due = min(int((now - began) / step_ns) + 1, int(rate * seconds))
             parts: list[bytes] = []
             for number in range(sent, due):
                 before, after = self._events[(self._sent + number - sent) % len(self._events)]
-                parts += (before, b"%020d" % int(began + number * step_ns), after)
+                parts += (before, b"%020d.%020d" % (int(began + number * step_ns), now), after)
             self._sent += due - sent
             sent = due
             await self._send("/api/v1/pods", b"".join(parts))

@@ -38,6 +38,7 @@ class LoopWatch:
     """Stretches in which the loop answered nobody: [monotonic time of their end, ms by the clock, ms of its thread's processor time, where it was seen]."""
 
     stretches: list[tuple[float, float, float, str]] = field(default_factory=list)
+    used: list[tuple[float, float]] = field(default_factory=list)  # monotonic time and processor time of the process, once a second
     _beat: float = 0.0
     _seen: str = ""
 
@@ -54,6 +55,8 @@ class LoopWatch:
                 self.stretches.append((now, wall_ms, cpu_ms, self._seen))
             self._seen = ""
             last, cpu = now, cpu_now
+            if not self.used or now - self.used[-1][0] > 1.0:
+                self.used.append((now, time.process_time()))
 
     def _sample(self, thread: int) -> None:
         """Note where the loop's thread is whenever it is late; for a long stretch, where it was last."""
@@ -74,7 +77,7 @@ def _place(frame: FrameType | None) -> str:
     return " < ".join(found)
 
 
-_LAGS_MS: list[float] = []
+_LAGS_MS: list[tuple[float, float]] = []  # since an event was due, and since it was sent
 
 
 class TimedPods(PodSink):
@@ -94,7 +97,9 @@ class TimedPods(PodSink):
 def _note(raw: JsonObject) -> None:
     sent = (raw["metadata"].get("annotations") or {}).get(SENT)
     if sent:
-        _LAGS_MS.append((time.monotonic_ns() - int(sent)) / 1e6)
+        now = time.monotonic_ns()
+        due, _, left = sent.partition(".")
+        _LAGS_MS.append(((now - int(due)) / 1e6, (now - int(left)) / 1e6))
 
 
 async def _serve(kubeconfig: Path, watch: LoopWatch) -> None:
@@ -116,7 +121,7 @@ def main(url: str, output: Path) -> None:
         kubeconfig.flush()
         collect_rarely()
         uvloop.run(_serve(Path(kubeconfig.name), watch))
-    output.write_bytes(orjson.dumps({"stretches": watch.stretches, "lags_ms": _LAGS_MS, "resident": resident()}))
+    output.write_bytes(orjson.dumps({"stretches": watch.stretches, "lags_ms": _LAGS_MS, "used": watch.used, "resident": resident()}))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from topology.errors import ApiServerError, InputError
 
 _log = structlog.get_logger()
 _RESOLVE_EVERY_S: Final = 1.0
-_IN_FORCE_S: Final = 0.02
+_IN_FORCE_S: Final = 90.0  # longer than prices may take
 _SMALL_BODY: Final = 64 * 1024
 _SLICE: Final = 100  # nodes that are told in one go: 2 ms
 _BYTES_PER_MIB: Final = 1024 * 1024
@@ -118,6 +118,7 @@ def _add_probes(app: FastAPI, verbs: Verbs, metrics: Metrics, gate: Gate) -> Non
     @app.get("/metrics")
     async def metrics_() -> Response:
         _count(verbs.cluster, metrics)
+        _count_work(verbs, metrics)
         _measure_fragmentation(verbs, metrics)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -192,9 +193,11 @@ def _add_workload(app: FastAPI, verbs: Verbs, gate: Gate) -> None:
 
 
 async def _in_force(verbs: Verbs) -> None:
-    """Wait until what was told is what placement goes by."""
-    while verbs.placement.awaits_prices:  # noqa: ASYNC110 - what is waited for knows no loop
-        await asyncio.sleep(_IN_FORCE_S)
+    """Wait until what was told is what placement goes by; not for ever, whatever becomes of the prices."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_IN_FORCE_S):
+            while verbs.placement.awaits_prices:  # noqa: ASYNC110 - what is waited for knows no loop
+                await asyncio.sleep(0.02)
 
 
 async def _json_of(request: Request) -> object:
@@ -226,6 +229,8 @@ def _count(cluster: Cluster, metrics: Metrics) -> None:
     view = cluster.view()
     metrics.promises.set(cluster.ledger.promised())
     metrics.allocation_edits.set(cluster.allocation_edits)
+    for kind, count in cluster.hand_off_differences().items():
+        metrics.hand_off_differences.labels(kind).set(count)
     healthy, free = (int(np.bitwise_count(masks).sum()) for masks in (view.usable, view.free))
     metrics.gpus.labels("free").set(free)
     metrics.gpus.labels("held").set(healthy - free)
@@ -235,6 +240,12 @@ def _count(cluster: Cluster, metrics: Metrics) -> None:
     for refusal in Refusal:
         if refusal is Refusal.FITS or refusal.is_closure:
             metrics.nodes.labels(refusal.name).set(int(closed[refusal]))
+
+
+def _count_work(verbs: Verbs, metrics: Metrics) -> None:
+    metrics.waiting_pods.set(len(verbs.waiting))
+    for answer, work in verbs.placement.work.items():
+        metrics.worked(answer, work.kept, work.anew, work.rows)
 
 
 def _measure_fragmentation(verbs: Verbs, metrics: Metrics) -> None:

@@ -26,6 +26,7 @@ class DirectProtocol(HttpToolsProtocol):
         self._route: Route | None = None  # of the request that is being read, where it goes the short way
         self._parts: list[bytes] = []
         self._size = 0
+        self._ends = False  # after the request that is being read
 
     def on_headers_complete(self) -> None:
         """Choose the way."""
@@ -59,8 +60,14 @@ class DirectProtocol(HttpToolsProtocol):
             return
         self._write(self._calls.reply_at_once(route, body), stays=self.parser.should_keep_alive())
 
+    def shutdown(self) -> None:
+        """End the connection, after the request that is being read."""
+        if self._route is None:
+            super().shutdown()
+        self._ends = True
+
     def _write(self, reply: Reply, *, stays: bool) -> None:
-        stays = stays and not reply.close_connection
+        stays = stays and not reply.close_connection and not self._ends
         head = [STATUS_LINE[reply.status]]
         for name, value in self.server_state.default_headers:
             head += [name, b": ", value, b"\r\n"]

@@ -14,6 +14,7 @@ class NoticeReason(StrEnum):
     PLACED = "LinkwisePlaced"
     ALLOCATION_IGNORED = "LinkwiseAllocationIgnored"
     ALLOCATION_EDITED = "LinkwiseAllocationEdited"
+    HOLDS_OTHER = "LinkwiseHoldsOther"
     BIND_FAILED = "LinkwiseBindFailed"
 
     @property

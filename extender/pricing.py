@@ -34,9 +34,12 @@ class Pricing:
     async def run(self) -> None:
         """Work out what is wanted, until cancelled; from now on nobody else does."""
         self._placement.prices.beside = True
+        hardware: object = None
         while True:
-            if not self._ready():
-                self._placement.look_ahead(self._cluster.view())  # so that the first answers find their prices
+            view = self._cluster.view()
+            if view.offered is not hardware or not self._ready():  # the same array as long as no node comes or gets other GPUs
+                hardware = view.offered
+                self._placement.look_ahead(view)  # so that the first answers find their prices
             if not await self.answer_next():
                 await asyncio.sleep(_LOOK_EVERY_S)
 

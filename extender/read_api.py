@@ -87,6 +87,9 @@ def workload(verbs: Verbs) -> JsonObject:
         "version": state.version,
         "classes": as_objects(state.target),
         "classesFixed": state.target_fixed,
+        "pricesKnown": verbs.placement.knows_prices(
+            verbs.cluster.view()
+        ),  # else parts of some kinds of GPUs go by a first guess, for a second or two
     }
 
 

@@ -91,6 +91,7 @@ def server(app: ASGIApp, announce: Callable[[str], None], url: str, tls: Tls | N
         loop="uvloop",
         http=DirectProtocol if isinstance(app, Calls) else "httptools",
         access_log=False,
+        proxy_headers=False,
         log_level="warning",
         timeout_keep_alive=120,
         **_tls_options(tls),

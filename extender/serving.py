@@ -134,6 +134,8 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         binder = KubeBinder(client, leadership.may_take_s)
         verbs = Verbs(cluster, binder, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)), events)
         gate = Gate(reflectors, leadership, settings)
+        metrics.state_age.set_function(lambda: gate.age_s)
+        metrics.events_waiting.set_function(lambda: events.waiting)
         app = make_app(verbs, binder, metrics, settings, gate)
         rounds = _Rounds(client, verbs, leadership, settings, gate)
 
@@ -221,6 +223,7 @@ class _Rounds:
                     await asyncio.sleep(0)  # calls go between
             self._keep_out_of_garbage()
             self._verbs.report_edits()
+            self._verbs.report_differences()
             self._verbs.follow_demands()
             await self._wake(now)
 

@@ -9,6 +9,7 @@ Each verb also leaves a trace for `explain` (references, no text) and counts in 
 only a body that is no call at all raises (CallError, which `app` turns into 400).
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -88,7 +89,9 @@ class Verbs:
 
     def filter(self, body: bytes) -> bytes:
         """Answer which of the nodes can take the pod, with a reason for each that cannot."""
-        call, view, rows = self._call(body, "filter")
+        return self._answered("filter", body, self._filtered)
+
+    def _filtered(self, call: NodesCall, view: View, rows: NDArray[np.int64]) -> bytes:
         who = _identity(call.pod)
         try:
             demand = self._read(call.pod)
@@ -117,6 +120,14 @@ class Verbs:
         self._metrics.refused_nodes.labels("DEMAND").inc(len(call.names))
         everywhere = np.arange(len(call.names))
         return protocol.filter_answer(call, names, everywhere[:0], [(everywhere, for_event(sentence))] if len(everywhere) else ())
+
+    def _answered(self, verb: str, body: bytes, answer: Callable[[NodesCall, View, NDArray[np.int64]], bytes]) -> bytes:
+        """Read a call, look at the state once, and answer, told how long it took."""
+        started = time.perf_counter()
+        call, view, rows = self._call(body, verb)
+        found = answer(call, view, rows)
+        self._metrics.decided(verb, len(rows), time.perf_counter() - started)
+        return found
 
     def _call(self, body: bytes, verb: str) -> tuple[NodesCall, View, NDArray[np.int64]]:
         """Read a call, and find the rows of its nodes in the state of now."""
@@ -170,7 +181,10 @@ class Verbs:
         else:
             numbers = told.numbers.take(rows, mode="clip")
         sentences = [*told.sentences, _STRANGER]
-        return [(np.flatnonzero(numbers == number), sentences[number]) for number in np.flatnonzero(np.bincount(numbers)).tolist() if number]
+        found = [(np.flatnonzero(numbers == number), sentences[number]) for number in np.flatnonzero(np.bincount(numbers)).tolist() if number]
+        return sorted(
+            found, key=lambda group: int(group[0][0])
+        )  # numbers tell in which order sentences were first needed, which is nobody's business
 
     def _remember(self, who: _Identity, demand: Demand) -> None:
         if who.uid:
@@ -189,7 +203,9 @@ class Verbs:
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer with a score for every node; exactly one gets 10 where any can take the pod."""
-        call, view, rows = self._call(body, "prioritize")
+        return self._answered("prioritize", body, self._prioritized)
+
+    def _prioritized(self, call: NodesCall, view: View, rows: NDArray[np.int64]) -> bytes:
         names = view.name_table.text_of(call.names, rows)
         who = _identity(call.pod)
         try:
@@ -314,6 +330,13 @@ class Verbs:
         for pod in self.cluster.take_edited():
             sentence = f"annotation {annotations.ALLOCATION} was changed after the pod was bound; the change is ignored"
             self._recorder.record(Notice(pod.namespace, pod.name, pod.uid, NoticeReason.ALLOCATION_EDITED, sentence))
+
+    def report_differences(self) -> None:
+        """Tell the owners of pods that their node's agent sees hold what they were not promised."""
+        for difference in self.cluster.take_different():
+            entry = difference.entry
+            sentence = f"{difference.sentence}: those GPUs are given to no other pod while it does; delete it, so that it is placed anew"
+            self._recorder.record(Notice(entry.namespace, entry.name, entry.uid, NoticeReason.HOLDS_OTHER, sentence))
 
     def _warn_of_allocation(self, pod: protocol.JsonObject, who: _Identity) -> None:
         """Tell the owner of an unbound pod that carries an allocation that it is ignored, and will be overwritten at bind."""

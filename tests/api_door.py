@@ -2,7 +2,7 @@
 
 It stands in where a test is about the agent's own steps and moments (what is written first, what a refusal changes), which a real API server does not show
 or cannot be made to do in time. Whether a real one accepts what is written, tests/e2e says. Known here: GET of a Node and a GPUTopology, server-side apply
-of a GPUTopology and of its status, POST of an Event.
+of a GPUTopology and of its status, POST of an Event; GET, list and watch of the pods of a node.
 """
 
 import json
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -21,6 +22,7 @@ JsonObject = dict[str, Any]
 TOPOLOGIES = "/apis/linkwise.dev/v1alpha1/gputopologies/"
 NODES = "/api/v1/nodes/"
 EVENTS = "/api/v1/namespaces/default/events"
+PODS = "/api/v1/pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class ApiDoor:
     nodes: dict[str, str] = field(default_factory=dict)  # name -> UID
     topologies: dict[str, JsonObject] = field(default_factory=dict)
     events: list[JsonObject] = field(default_factory=list)
+    pods: dict[str, JsonObject] = field(default_factory=dict)  # NAMESPACE/NAME -> pod
+    watches: list[Queue[JsonObject | None]] = field(default_factory=list)  # None ends one
     calls: list[Call] = field(default_factory=list)
     fault: Callable[[Call], Raw | None] = lambda _: None  # answers in place of the door
     port: int = 0
@@ -79,7 +83,9 @@ class ApiDoor:
         faulty = self.fault(call)
         if faulty is not None:
             return faulty
-        if call.method == "POST" and call.path == EVENTS:
+        if "/pods" in call.path:
+            return self._pods(call)
+        if call.method == "POST" and call.path.endswith("/events"):
             self.events.append(call.body)
             return Raw(201, call.body)
         if call.path.startswith(NODES):
@@ -89,6 +95,15 @@ class ApiDoor:
         if call.method == "PATCH":
             return self._apply(name, subresource, call.body)
         return Raw(200, self.topologies[name]) if name in self.topologies else not_found("gputopologies.linkwise.dev", name)
+
+    def _pods(self, call: Call) -> Raw:
+        if call.path == PODS:
+            node = call.query["fieldSelector"].removeprefix("spec.nodeName=")
+            found = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == node]
+            return Raw(200, {"metadata": {"resourceVersion": "7"}, "items": found})
+        _, _, _, _, namespace, _, name = call.path.split("/")
+        pod = self.pods.get(f"{namespace}/{name}")
+        return Raw(200, pod) if pod is not None else not_found("pods", name)
 
     def _apply(self, name: str, subresource: str, body: JsonObject) -> Raw:
         stored = self.topologies.get(name)
@@ -126,6 +141,8 @@ def api_door() -> Iterator[ApiDoor]:
     try:
         yield door
     finally:
+        for watch in list(door.watches):
+            watch.put(None)
         server.shutdown()
         server.server_close()
 
@@ -139,7 +156,11 @@ def _handler(door: ApiDoor) -> type[BaseHTTPRequestHandler]:
             url = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
-            answer = door.answer(Call(self.command, url.path, dict(parse_qsl(url.query)), dict(self.headers), body))
+            call = Call(self.command, url.path, dict(parse_qsl(url.query)), dict(self.headers), body)
+            if call.query.get("watch") and door.fault(call) is None:
+                self._stream(call)
+                return
+            answer = door.answer(call)
             if answer.cut:
                 self.close_connection = True
                 return
@@ -150,6 +171,20 @@ def _handler(door: ApiDoor) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        def _stream(self, call: Call) -> None:
+            events: Queue[JsonObject | None] = Queue()
+            door.calls.append(call)
+            door.watches.append(events)
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            while (event := events.get()) is not None:
+                line = json.dumps(event).encode() + b"\n"
+                self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+            self.wfile.write(b"0\r\n\r\n")
+            door.watches.remove(events)
 
         do_GET = do_PATCH = do_POST = do_any  # noqa: N815  # names that the base class looks for
 

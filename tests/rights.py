@@ -53,3 +53,9 @@ AGENT = (
     Request("topology/agent/publish.py", "PATCH", "patch", f"{TOPOLOGIES}/status", name="node-a"),
     Request("topology/agent/publish.py", "POST", "create", "/events", "default"),
 )
+HAND_OFF = (
+    Request("topology/agent/handoff/pods.py", "GET", "get", "/pods", "team-a"),
+    Request("topology/agent/handoff/pods.py", "GET", "list", "/pods"),
+    Request("topology/agent/handoff/pod_watch.py", "GET", "watch", "/pods"),
+    Request("topology/agent/handoff/pod_events.py", "POST", "create", "/events", "team-a"),
+)

@@ -16,11 +16,13 @@ from starlette.routing import Route
 from extender.app import OpenGate, embedded, make_probe_app
 from extender.cli import app as command_line
 from extender.kube.lease import LEADER_LABEL
+from extender.metrics import Metrics
 from extender.serving import lease_name
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot
 from tests.builders import cluster, extender_on
-from tests.rights import AGENT, EXTENDER, NAMESPACE, Request
+from tests.rights import AGENT, EXTENDER, HAND_OFF, NAMESPACE, Request
+from topology.agent.settings import agent_settings
 from topology.api import annotations
 from topology.api.crd import crd
 from topology.api.gputopology import MOST_GPUS
@@ -29,7 +31,12 @@ JsonObject = dict[str, Any]
 
 REPOSITORY = Path(__file__).parents[1]
 MANIFESTS = REPOSITORY / "manifests"
-NOT_FOR_KUBECTL = {"kustomization.yaml", "scheduler-config.yaml"}  # the latter is a file of the control plane, no object of the API
+NOT_FOR_KUBECTL = {
+    "kustomization.yaml",
+    "scheduler-config.yaml",
+    "prometheus-rules.yaml",
+}  # files of the control plane and of Prometheus, no objects of the API
+COMPONENT = MANIFESTS / "hand-off"
 
 
 def documents(name: str) -> list[JsonObject]:
@@ -217,6 +224,38 @@ def test_no_container_has_more_of_the_node_than_it_needs(kind: str, name: str) -
     assert all(mount["readOnly"] for mount in container.get("volumeMounts", []))
 
 
+def test_the_hand_off_is_a_component_that_changes_the_daemonset_and_adds_its_rights() -> None:
+    """Off until an administrator lists it: the kustomization names it in a comment."""
+    (component,) = documents("hand-off/kustomization.yaml")
+    assert (component["kind"], component["resources"], component["patches"]) == ("Component", ["rbac.yaml"], [{"path": "daemonset.yaml"}])
+    assert {path.name for path in COMPONENT.iterdir()} == {"kustomization.yaml", "daemonset.yaml", "rbac.yaml"}
+    text = (MANIFESTS / "kustomization.yaml").read_text(encoding="utf-8")
+    assert "# components:\n#   - hand-off\n" in text
+    assert yaml.safe_load(text.replace("# components:\n#   - hand-off\n", "components:\n  - hand-off\n"))["components"] == ["hand-off"]
+
+
+def test_the_hand_off_has_the_paths_of_its_settings_and_writes_to_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by the same path inside and outside; no privilege beyond them, and nothing else of the container changes."""
+    (patch,) = documents("hand-off/daemonset.yaml")
+    assert (patch["kind"], patch["metadata"]["name"]) == ("DaemonSet", "linkwise-agent")
+    pod = patch["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (pod.keys(), container.keys()) == ({"containers", "volumes"}, {"name", "env", "volumeMounts"})
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    settings = agent_settings("node-a")
+    assert (settings.hand_off, settings.around) == ("cdi", "observe")
+    outside = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
+    assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == outside
+    written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert written == {str(path) for path in (settings.device_plugin_dir, settings.cdi_dir, settings.state_dir)}
+    read = {*map(str, settings.nvidia_cdi_dirs), str(settings.cgroup_root)} - written
+    assert set(outside.values()) == written | read
+    kept = {*outside, *(variable["name"] for variable in container["env"])}
+    mine = container_of("DaemonSet", "linkwise-agent")
+    assert not kept & {one["name"] for one in (*mine["env"], *mine["volumeMounts"])}, "a patch adds, and replaces nothing"
+
+
 # --- rights ---------------------------------------------------------------------------------------------------------
 
 
@@ -241,10 +280,11 @@ class Grant:
         )
 
 
-def grants(account: str) -> Iterator[Grant]:
-    for binding in applied():
+def grants(account: str, items: list[JsonObject]) -> Iterator[Grant]:
+    roles = {(item["kind"], item["metadata"]["name"]): item["rules"] for item in items if "rules" in item}
+    for binding in items:
         if binding["kind"] in ("ClusterRoleBinding", "RoleBinding") and binding["subjects"][0]["name"] == account:
-            for rule in only(binding["roleRef"]["kind"], binding["roleRef"]["name"])["rules"]:
+            for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
                 for group in rule["apiGroups"]:
                     for resource in rule["resources"]:
                         for verb in rule["verbs"]:
@@ -254,12 +294,20 @@ def grants(account: str) -> Iterator[Grant]:
 
 @pytest.mark.parametrize(("account", "requests"), [("linkwise-extender", EXTENDER), ("linkwise-agent", AGENT)])
 def test_each_account_may_do_what_its_code_asks_for_and_nothing_else(account: str, requests: tuple[Request, ...]) -> None:
-    granted = list(grants(account))
+    check_rights(list(grants(account, applied())), requests)
+
+
+def test_the_hand_off_may_do_what_its_code_asks_for_and_nothing_else() -> None:
+    """And an agent without it may do none of that."""
+    check_rights(list(grants("linkwise-agent", documents("hand-off/rbac.yaml"))), HAND_OFF)
+
+
+def check_rights(granted: list[Grant], requests: tuple[Request, ...]) -> None:
     assert [request for request in requests if not any(grant.covers(request) for grant in granted)] == []
     assert [grant for grant in granted if not any(grant.covers(request) for request in requests)] == []
 
 
-@pytest.mark.parametrize(("package", "requests"), [("extender", EXTENDER), ("topology/agent", AGENT)])
+@pytest.mark.parametrize(("package", "requests"), [("extender", EXTENDER), ("topology/agent", (*AGENT, *HAND_OFF))])
 def test_the_table_of_requests_is_that_of_the_code(package: str, requests: tuple[Request, ...]) -> None:
     sources = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in (REPOSITORY / package).rglob("*.py")}
     asked = {
@@ -278,7 +326,7 @@ def test_the_table_of_requests_is_that_of_the_code(package: str, requests: tuple
 
 @pytest.mark.parametrize("account", ["linkwise-extender", "linkwise-agent"])
 def test_no_account_may_read_secrets_or_act_as_somebody_else(account: str) -> None:
-    granted = list(grants(account))
+    granted = [*grants(account, applied()), *grants(account, documents("hand-off/rbac.yaml"))]
     assert not any("*" in (grant.verb, *grant.resource.split("/")) for grant in granted)
     assert not {grant.resource for grant in granted} & {"/secrets", "/serviceaccounts/token", "/pods/exec"}
     assert {(grant.verb, grant.namespace) for grant in granted if grant.resource == "/configmaps"} <= {
@@ -365,3 +413,30 @@ def test_the_guide_gives_the_limits_that_are_set() -> None:
     assert settings.stale_after_s == 180
     assert "after three minutes its node takes no new GPU pods" in GUIDE
     assert f"Up to {MOST_GPUS} GPUs a node" in GUIDE
+
+
+# --- rules for Prometheus -----------------------------------------------------------------------------------------------------------------------------------
+
+
+RULES: list[JsonObject] = [
+    rule for group in yaml.safe_load((MANIFESTS / "prometheus-rules.yaml").read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.get("alert") or rule["record"]))
+def test_a_rule_speaks_of_series_that_there_are(rule: JsonObject) -> None:
+    served = {family.name for family in Metrics().registry.collect()}
+    series = {f"{name}{suffix}" for name in served for suffix in ("", "_total", "_bucket", "_sum", "_count")} | {
+        each["record"] for each in RULES if "record" in each
+    }
+    named = set(re.findall(r"\b(?:linkwise|process)[a-z0-9_:]+", rule["expr"]))
+    assert named
+    assert named <= series
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if "alert" in rule], ids=lambda rule: str(rule["alert"]))
+def test_an_alert_says_what_is_wrong_how_bad_it_is_and_what_to_do(rule: JsonObject) -> None:
+    assert rule["alert"].startswith("Linkwise")
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert set(rule["annotations"]) == {"summary", "description"}
+    assert re.fullmatch(r"[0-9]+[mh]", rule["for"])

@@ -1,4 +1,4 @@
-"""The commands of the machine side: `linkwise inspect`, `linkwise links`, `linkwise agent`.
+"""The commands of the machine side: `linkwise inspect`, `linkwise links`, `linkwise agent`, `linkwise doctor`.
 
 `extender.cli` takes ``app`` and adds its own commands to it, so that there is one `linkwise`. Every command imports what it needs when it runs: `--help`
 must not pay for numpy. Bad input ends in one sentence on stderr and exit status 2, never in a traceback; what the texts mean is `topology.inspection`'s
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from topology.nvidia_smi import P2pMatrix
 
 BAD_INPUT: Final = 2
+BROKEN_LINK: Final = 1
 MOST_BYTES: Final = 16 * 1024 * 1024  # of one input; the largest `-q -x` of 16 GPUs with MIG is below 1 MB
 STDIN: Final = "-"
 
@@ -46,10 +47,18 @@ class Output(StrEnum):
 
 
 class TableOutput(StrEnum):
-    """What `links` prints."""
+    """What `links` and `doctor` print."""
 
     TEXT = "text"
     JSON = "json"
+
+
+class HandOffKind(StrEnum):
+    """Which hand-off `doctor` looks for."""
+
+    OFF = "off"
+    CDI = "cdi"
+    IDS = "ids"
 
 
 class Sets(StrEnum):
@@ -219,6 +228,60 @@ def agent(
     except LinkwiseError as error:
         typer.echo(f"linkwise: {_printable(str(error))}", err=True)
         raise typer.Exit(exit_status(error)) from error
+
+
+@app.command()
+def doctor(
+    node_name: Annotated[
+        str | None, typer.Option(envvar=["LINKWISE_AGENT_NODE_NAME", "NODE_NAME"], help="The Kubernetes node; this machine's name if not given.")
+    ] = None,
+    nvidia_smi: Annotated[
+        str | None, typer.Option(metavar="PATH", envvar="LINKWISE_AGENT_NVIDIA_SMI", help="nvidia-smi; the one on PATH if not given.")
+    ] = None,
+    hand_off: Annotated[
+        HandOffKind | None, typer.Option(envvar="LINKWISE_AGENT_HAND_OFF", help="The hand-off that should be there; as it looks if not given.")
+    ] = None,
+    agent_port: Annotated[
+        int, typer.Option(envvar="LINKWISE_AGENT_METRICS_PORT", help="Where the agent of this node serves /healthz.", min=0, max=65535)
+    ] = 8890,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(envvar="LINKWISE_AGENT_KUBECONFIG", help="The cluster; inside a pod its own account is used.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(envvar="LINKWISE_AGENT_CONTEXT", help="Context of the kubeconfig.")] = None,
+    server: Annotated[str | None, typer.Option(metavar="URL", help="The extender; through the API server if not given.")] = None,
+    service: Annotated[
+        str, typer.Option(metavar="NAMESPACE/NAME:PORT", help="The extender's service behind the API server.")
+    ] = "linkwise-system/linkwise-extender:extender",
+    runtime_socket: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Socket of containerd or CRI-O; looked for in the usual places if not given.")
+    ] = None,
+    output: Annotated[TableOutput, typer.Option(help="A line a link, or one JSON object.")] = TableOutput.TEXT,
+) -> None:
+    """Walk the chain from nvidia-smi to the extender on this node and name the first broken link, with its cure; it changes nothing.
+
+    Exit status 1 where a link is broken. Run it in the agent's pod, or as root on the node, which shows more. LINKWISE_AGENT_… are those of the agent.
+    """
+    import socket
+
+    from topology.agent import agent_settings
+    from topology.doctor import Asked, examine, first_broken
+    from topology.doctor.node import RUNTIME_SOCKETS
+    from topology.doctor.printing import as_json, conclusion, line_of
+
+    _forgiving_stdout()
+    try:
+        settings = agent_settings(node_name or socket.gethostname().lower(), nvidia_smi, kubeconfig=kubeconfig, context=context)
+    except LinkwiseError as error:
+        _stop(_printable(str(error)))
+    sockets = RUNTIME_SOCKETS if runtime_socket is None else (runtime_socket,)
+    chain = []
+    for one in examine(Asked(settings, None if hand_off is None else hand_off.value, agent_port, server, service, sockets)):
+        chain.append(one)
+        if output is TableOutput.TEXT:
+            typer.echo(line_of(one))
+    typer.echo(as_json(settings.node_name, chain) if output is TableOutput.JSON else conclusion(settings.node_name, chain))
+    if first_broken(chain) is not None:
+        raise typer.Exit(BROKEN_LINK)
 
 
 # --- reading and printing -------------------------------------------------------------------------------------------

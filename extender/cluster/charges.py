@@ -4,7 +4,7 @@ Containers that run together add up. An init container runs beside the sidecars 
 beyond what runs there later. So a pod whose init container and app share a GPU is charged the larger of the two, all its life: kubelet may run the init container again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -32,8 +32,16 @@ def charges(allocation: Allocation, kinds: Mapping[str, ContainerKind]) -> Charg
     """
     if not any(gpu.share_mib != WHOLE for gpus in allocation.containers.values() for gpu in gpus):
         return Charges(allocation.uuids(), NO_SHARES)
-    unknown = dict.fromkeys(allocation.containers.keys() - kinds.keys(), ContainerKind.SIDECAR)  # started before all others, and never ends
-    given = [(kind, allocation.containers.get(name, ())) for name, kind in {**unknown, **kinds}.items()]
-    own = {gpu.uuid for _, gpus in given for gpu in gpus if gpu.share_mib == WHOLE}
-    shares = effective((kind, [(gpu.uuid, gpu.share_mib) for gpu in gpus if gpu.uuid not in own]) for kind, gpus in given)
-    return Charges(allocation.uuids(), dict(sorted(shares.items())))
+    parts = [(name, gpu.uuid, gpu.share_mib) for name, gpus in allocation.containers.items() for gpu in gpus]
+    return Charges(allocation.uuids(), shares_of(parts, kinds))
+
+
+def shares_of(parts: Iterable[tuple[str, str, int]], kinds: Mapping[str, ContainerKind]) -> Mapping[str, int]:
+    """Return MiB of each GPU that is held in part; ``parts`` are container, UUID, and MiB or `WHOLE`, ``kinds`` as in `charges`."""
+    given: dict[str, list[tuple[str, int]]] = {}
+    for container, uuid, mib in parts:
+        given.setdefault(container, []).append((uuid, mib))
+    own = {uuid for gpus in given.values() for uuid, mib in gpus if mib == WHOLE}
+    unknown = dict.fromkeys(given.keys() - kinds.keys(), ContainerKind.SIDECAR)  # started before all others, and never ends
+    shares = effective((kind, [one for one in given.get(name, ()) if one[0] not in own]) for name, kind in {**unknown, **kinds}.items())
+    return dict(sorted(shares.items()))

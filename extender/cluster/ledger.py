@@ -54,6 +54,7 @@ class Ledger:
         self._on_node: dict[str, dict[str, Entry]] = {}
         self._promised: set[str] = set()
         self._unseen: set[str] = set()  # confirmed, and not entered since
+        self._observed: set[str] = set()
 
     # --- the walk of a pod ---
 
@@ -109,6 +110,7 @@ class Ledger:
         if entry is not None:
             self._promised.discard(uid)
             self._unseen.discard(uid)
+            self._observed.discard(uid)
             there = self._on_node[entry.node]
             del there[uid]
             if not there:
@@ -135,6 +137,10 @@ class Ledger:
     def promised(self) -> int:
         """Return how many promises stand."""
         return len(self._promised)
+
+    def observed(self) -> tuple[Entry, ...]:
+        """Return the entries that an agent's word stands behind; few, or none."""
+        return tuple(self._entries[uid] for uid in self._observed)
 
     def unseen(self) -> tuple[str, ...]:
         """Return the pods that were bound from here and that nobody has shown bound yet."""
@@ -174,6 +180,7 @@ class Ledger:
     def _put(self, entry: Entry) -> None:
         self._entries[entry.uid] = entry
         (self._promised.add if entry.state is EntryState.PROMISED else self._promised.discard)(entry.uid)
+        (self._observed.add if entry.state is EntryState.OBSERVED else self._observed.discard)(entry.uid)
         self._on_node.setdefault(entry.node, {})[entry.uid] = entry
         self.settle(entry.node)
 

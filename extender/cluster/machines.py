@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from extender.cluster.columns import NodeGpus
 from topology.api import GpuStatus, GPUTopology, GPUTopologySpec, GPUTopologyStatus, ObjectMeta, read_gputopology
+from topology.capacity import WHOLE
 from topology.collective import Depth
 from topology.inventory import Gpu
 from topology.topology_class import TopologyClass, topology_class
@@ -28,7 +29,18 @@ _KINDS_KEPT: Final = 1024  # of machines; 10 kB each
 _FIELDS: Final = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_NOBODY: Final[Mapping[PodName, frozenset[str]]] = MappingProxyType({})
+HolderKey = tuple[str, str, str]  # namespace, name, and UID: empty where the agent does not tell it
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a pod holds as its node's agent observed it. ``parts``: container, UUID, and MiB or `WHOLE`, where any is held in part; else empty."""
+
+    uuids: frozenset[str]
+    parts: tuple[tuple[str, str, int], ...] = ()
+
+
+_NOBODY: Final[Mapping[HolderKey, Held]] = MappingProxyType({})
 
 
 class Machine:
@@ -65,7 +77,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """One node's GPUTopology: ``uuids`` by bit, ``unhealthy`` some of them, ``holders`` pod -> UUIDs as its agent observed them."""
+    """One node's GPUTopology: ``uuids`` by bit, ``unhealthy`` some of them, ``holders`` what its agent observed of each pod."""
 
     name: str
     machine: Machine
@@ -74,7 +86,7 @@ class NodeTopology:
     observed_at: datetime | None
     holders_observed: bool
     unhealthy: tuple[str, ...]
-    holders: Mapping[PodName, frozenset[str]]
+    holders: Mapping[HolderKey, Held]
     status: bytes
 
     @staticmethod
@@ -196,9 +208,13 @@ def microseconds(time: datetime) -> int:
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
-def _holders(gpus: Iterable[GpuStatus]) -> Mapping[PodName, frozenset[str]]:
-    found: dict[PodName, set[str]] = {}
+def _holders(gpus: Iterable[GpuStatus]) -> Mapping[HolderKey, Held]:
+    found: dict[HolderKey, list[tuple[str, str, int]]] = {}
     for gpu in gpus:
-        for holder in gpu.holders:
-            found.setdefault((holder.namespace, holder.name), set()).add(gpu.uuid)
-    return {name: frozenset(uuids) for name, uuids in found.items()} if found else _NOBODY
+        for one in gpu.holders:
+            found.setdefault((one.namespace, one.name, one.uid or ""), []).append((one.container or "", gpu.uuid, one.memory_mib or WHOLE))
+    return {key: _held(parts) for key, parts in found.items()} if found else _NOBODY
+
+
+def _held(parts: list[tuple[str, str, int]]) -> Held:
+    return Held(frozenset([uuid for _, uuid, _ in parts]), tuple(sorted(parts)) if any(mib != WHOLE for _, _, mib in parts) else ())

@@ -43,6 +43,7 @@ class BoundPod:
     share: gpushare.Share | None = None  # what its annotations of gpushare tell; all that tells, where the original extender placed it
     pending: bool = False
     shared: bool = False
+    parted: frozenset[str] = frozenset()  # of a pod without allocation: its containers that ask for parts of GPUs
 
     @property
     def set_sizes(self) -> tuple[int, ...]:
@@ -143,6 +144,7 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str, requests: Requests | N
         share=share,
         pending=status.get("phase") in (None, "Pending"),
         shared=shared,
+        parted=_parted(raw, resource) if shared and raw_annotation is None else frozenset(),
         cpu_milli=(read_requests(raw) if requests is None else requests).cpu_milli,
         model=model if isinstance(model := found.get(annotations.GPU_MODEL), str) else None,
     )
@@ -195,6 +197,14 @@ def _short_of_memory(allocation: Allocation, raw: Mapping[str, Any], resource: s
     return ""
 
 
+def _parted(raw: Mapping[str, Any], resource: str) -> frozenset[str]:
+    """Return the containers that ask for parts of GPUs; one without a name, which nobody ever observes, where that cannot be told."""
+    try:
+        return frozenset(container.name for container in gpu_containers(raw, resource) if container.gib)
+    except DemandError:
+        return frozenset({""})
+
+
 def node_of(raw: Mapping[str, Any]) -> str:
     """Return the node on which a raw pod is bound, empty where it is not."""
     return str(_mapping(raw.get("spec")).get("nodeName") or "")
@@ -235,11 +245,12 @@ def _whole_alone(raw: Mapping[str, Any], resource: str) -> int | None:
     for container in containers:
         if type(container) is not dict or type(resources := container.get("resources") or {}) is not dict:
             return None
-        requests, limits = resources.get("requests"), resources.get("limits")
-        asked = {amounts.get(resource, "0") for amounts in (requests, limits) if type(amounts) is dict} or {"0"}
-        count = _FEW.get(asked.pop()) if len(asked) == 1 else None
-        name = container.get("name")
-        if count is None or not plain.issuperset(requests or ()) or not plain.issuperset(limits or ()) or type(name) is not str or name in names:
+        name, told = container.get("name"), [resources.get(kind) or {} for kind in ("requests", "limits")]
+        if type(name) is not str or name in names or not all(type(amounts) is dict and plain.issuperset(amounts) for amounts in told):
+            return None
+        asked = [amounts.get(resource, "0") for amounts in told if amounts] or ["0"]
+        count = _FEW.get(asked[0]) if type(asked[0]) is str and all(amount == asked[0] for amount in asked) else None
+        if count is None:
             return None
         names.add(name)
         together += count

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from extender.cluster.charges import Charges, charges
+from extender.cluster.charges import Charges, charges, shares_of
 from extender.cluster.closures import Closures
 from extender.cluster.columns import NO_CLASS, NO_GPUS, NOT_TOLD, Columns, NodeGpus
 from extender.cluster.gpushare_nodes import PluginNodes, Served
 from extender.cluster.hosts import NodeFacts, read_node
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.machines import Machines, NodeTopology, microseconds
-from extender.cluster.observed import ObservedHolders
+from extender.cluster.observed import Difference, ObservedHolders
 from extender.cluster.pods import BoundPod, PlainPod, has_ended, node_of, read_bound_pod, read_plain_pod, uid_of
 from extender.cluster.view import TentativeHold, View
 from extender.cluster.views import Views
@@ -345,9 +345,9 @@ class Cluster:
 
     def _count_stranger(self, pod: BoundPod) -> None:
         """Enter a pod that came around Linkwise as its node's agent observed it; until then close the node."""
-        observed = self._observed.of(pod, self._topologies.get(pod.node))
-        if len(observed) >= pod.gpus:
-            self._enter(pod, Charges(observed, {}), EntryState.OBSERVED)
+        held = self._observed.of(pod, self._topologies.get(pod.node))
+        if held is not None and len(held.uuids) >= pod.gpus and pod.parted <= {container for container, _, mib in held.parts if mib}:
+            self._enter(pod, Charges(held.uuids, shares_of(held.parts, pod.kinds)), EntryState.OBSERVED)
         else:
             self.ledger.release(pod.uid)
             asked = "parts of GPUs" if pod.shared else f"{pod.gpus} {self._resource}"
@@ -375,12 +375,20 @@ class Cluster:
         self.ledger.settle(node)
 
     def _update_observed(self, node: str) -> None:
-        self._observed.update(node, self._topologies.get(node), ((pod.namespace, pod.name) for pod in self._bound.get(node, {}).values()))
+        self._observed.update(node, self._topologies.get(node), self._bound.get(node, {}))
 
     def take_arrived(self) -> list[BoundPod]:
         """Return the pods that were first seen bound since the last call."""
         arrived, self._arrived = self._arrived, []
         return arrived
+
+    def hand_off_differences(self) -> Mapping[str, int]:
+        """Return how many pods hold other GPUs than they were promised, or were never promised any, by kind (`observed.DIFFERENCES`)."""
+        return self._observed.differences()
+
+    def take_different(self) -> list[Difference]:
+        """Return what was first seen to differ between promise and observation since the last call."""
+        return self._observed.take_different()
 
     def take_edited(self) -> list[BoundPod]:
         """Return the pods whose allocation was seen edited since the last call."""

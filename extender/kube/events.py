@@ -53,6 +53,11 @@ class KubeEvents:
         else:
             self._said[said] = None
 
+    @property
+    def waiting(self) -> int:
+        """How many notices are still to be posted."""
+        return self._queue.qsize()
+
     async def run(self) -> None:
         """Post notices until cancelled."""
         while True:

@@ -12,6 +12,7 @@ from extender.placement.placement import Placement
 from extender.placement.plan import Plan
 from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
 from extender.placement.shares import Preference, Rooms
+from extender.placement.work import Work
 
 __all__ = [
     "FITS",
@@ -26,6 +27,7 @@ __all__ = [
     "Prospects",
     "RoomProspects",
     "Rooms",
+    "Work",
     "fragmentation",
     "overall",
 ]

@@ -25,6 +25,7 @@ from extender.placement.prospects import IMPOSSIBLE, Prospects, RoomProspects
 from extender.placement.row_facts import RowFacts
 from extender.placement.shares import Rooms, plan_shares
 from extender.placement.told import HAVE_NUMBERS, NO_NUMBERS, Told, groups
+from extender.placement.work import Work
 from extender.reasons import NodeNumbers, Refusal, wire_sentence
 from topology.capacity import hosts_of_one
 from topology.links import Distance
@@ -50,6 +51,7 @@ class Placement:
         self._rows = RowFacts()
         self._candidates: LRUCache[tuple[Shape, int, float], tuple[int, Candidates]] = LRUCache(_CANDIDATES_KEPT)
         self._weighed: dict[str, TopologyClass] = {}  # with the choices that they have kept
+        self.work = {"fits": Work(), "candidates": Work()}
         self._fits: LRUCache[Shape, Fits] = LRUCache(_SHAPES_KEPT)
         self._last_fits: tuple[Shape | None, Fits | None] = (None, None)
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
@@ -77,6 +79,11 @@ class Placement:
         self.outlook.foresee(view)
         for question in self.outlook.questions(self._coming or self.outlook.target):
             self.prices.worth(question)
+
+    def knows_prices(self, view: View) -> bool:
+        """Tell whether the prices of all kinds of GPUs in a view are known; where not, parts of them go by a first guess."""
+        self.outlook.foresee(view)
+        return all(self.prices.is_known(question) for question in self.outlook.questions(self._coming or self.outlook.target))
 
     def learn(self, found: Found) -> None:
         """Judge by these prices from now on."""
@@ -124,7 +131,9 @@ class Placement:
         if last_shape is not shape:
             known = self._fits.get(shape)
         if known is not None and known.generation == view.generation:
+            self.work["fits"].done(0, anew=False)
             return known
+        is_anew = known is None or known.generation > view.generation
         if known is None or known.generation > view.generation:
             rows = np.arange(view.rows)
             code = refusals(shape, view, rows, self.plan)
@@ -133,6 +142,7 @@ class Placement:
             code = known.code.copy() if known.rows == view.rows else np.concatenate([known.code, np.zeros(view.rows - known.rows, np.int8)])
             code[rows] = refusals(shape, view, rows, self.plan)
         code.flags.writeable = False
+        self.work["fits"].done(len(rows), anew=is_anew)
         fits = Fits(view.generation, code)
         self._fits[shape] = fits
         self._last_fits = (shape, fits)  # filter, scores and bind ask about one pod after another
@@ -202,8 +212,10 @@ class Placement:
         key = (demand.shape, demand.requests.cpu_milli, judge.weight)
         generation, known = self._candidates.get(key, (-1, Candidates.none(0)))
         if generation == view.generation and len(known.cost) == view.rows:
+            self.work["candidates"].done(0, anew=False)
             return known
         anew = rows_to_look_at(view, generation, known)
+        self.work["candidates"].done(len(anew), anew=len(anew) == view.rows)
         if len(known.cost) != view.rows:
             before, known = known, Candidates.none(view.rows)
             known.put(np.arange(len(before.cost)), before)

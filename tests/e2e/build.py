@@ -1,7 +1,8 @@
-"""The programs of a real Kubernetes control plane, built from Go modules into a cache outside the checkout.
+"""The programs of a real Kubernetes control plane and of a real node, built from Go modules into a cache outside the checkout.
 
 `make e2e` runs this file; `tests.e2e.conftest` calls `programs`, which returns at once when everything is there. The modules lie in
 `controlplane/`: their go.mod and go.sum name the versions and the checksums of every source file, so nothing else is downloaded or trusted.
+What a node needs besides comes from the distribution: `tests.e2e.node_needs` looks for it, and without it kubelet and containerd are not built.
 
 The cache is `$XDG_CACHE_HOME/linkwise/controlplane/MODULE-HASH` (default `~/.cache`), where the hash covers go.mod, go.sum, the list of programs and
 the version of Go. A build goes to a temporary folder that is renamed when it is complete: a folder with the right name is a finished one. Old folders
@@ -19,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.e2e import node_needs
 
 SOURCES = Path(__file__).parent / "controlplane"
 
@@ -45,8 +48,9 @@ class Module:
         return SOURCES / self.folder
 
 
-# Folders hold more tools than these (kubelet): building every `tool` directive would cost minutes for what no test starts.
-MODULES = (
+_KUBERNETES = "k8s.io/kubernetes"
+
+CONTROL_PLANE = (
     Module(
         "kubernetes",
         {
@@ -56,19 +60,25 @@ MODULES = (
             "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
             "kubectl": "k8s.io/kubernetes/cmd/kubectl",
         },
-        version_of="k8s.io/kubernetes",
+        version_of=_KUBERNETES,
     ),
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
 )
 
+# Apart from the control plane: who cannot run a node need not wait for it, and either can change without the other being built again.
+NODE = (
+    Module("kubernetes", {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}, version_of=_KUBERNETES),
+    Module("containerd", {name: f"github.com/containerd/containerd/v2/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")}),
+)
 
-def programs(environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
+
+def programs(environment: Mapping[str, str] = os.environ, modules: Sequence[Module] = CONTROL_PLANE) -> dict[str, Path]:
     """Return the path of every program by name, building what the cache lacks (minutes); raises BuildError.
 
     ``environment`` replaces the process environment, for tests of this file.
     """
     found: dict[str, Path] = {}
-    for module in MODULES:
+    for module in modules:
         folder = _folder(module, environment)
         if not folder.is_dir():
             with _only_one(folder, environment):
@@ -170,8 +180,11 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Build what is missing and print where the programs are; returns 1 with one clear sentence where that is impossible."""
+    unwanted = node_needs.why_not()
+    if unwanted:
+        _say(f"kubelet and containerd are not built, their tests will not run: {unwanted}")
     try:
-        found = programs()
+        found = programs(modules=CONTROL_PLANE if unwanted else (*CONTROL_PLANE, *NODE))
     except BuildError as error:
         _say(str(error))
         return 1

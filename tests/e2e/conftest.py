@@ -4,17 +4,22 @@
 (see `tests/conftest.py`).
 """
 
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e import build
+from tests.e2e import build, node_needs
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
 from tests.e2e.fault_proxy import FaultProxy
+from tests.e2e.hand_off_checks import HandOffs
 from tests.e2e.live_cluster import EMPTIED, LiveCluster
+from tests.e2e.node import RealNode, real_node
+from tests.e2e.node_agent import NodeAgent
 from tests.e2e.program import wait_until
+from tests.e2e.workload import Workload
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
@@ -33,6 +38,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     plane = getattr(item, "funcargs", {}).get("control_plane")
     if call.when == "call" and report.failed and plane is not None:
         report.sections.append(("logs of the control plane", plane.tails()))
+    node = getattr(item, "funcargs", {}).get("node")
+    if call.when == "call" and report.failed and isinstance(node, RealNode):
+        report.sections.append(("logs of the node", node.tails()))
     return report
 
 
@@ -50,6 +58,15 @@ def programs() -> dict[str, Path]:
         return build.programs()
     except build.BuildError as error:
         pytest.exit(str(error), returncode=1)
+
+
+@pytest.fixture(scope="session")
+def node_programs(programs: dict[str, Path]) -> dict[str, Path]:
+    """Return the programs of a real node as well; without what it needs the test is skipped, and fails in CI (`CI=true`)."""
+    reason = node_needs.why_not()
+    if reason:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    return {**programs, **build.programs(modules=build.NODE)}
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +101,7 @@ def live(control_plane: ControlPlane) -> Iterator[LiveCluster]:
 @pytest.fixture(scope="session")
 def accounts(control_plane: ControlPlane) -> None:
     """Give the extender's and the agent's account what the manifests grant them."""
-    for name in ("rbac-extender.yaml", "rbac-agent.yaml"):
+    for name in ("rbac-extender.yaml", "rbac-agent.yaml", "hand-off/rbac.yaml"):
         control_plane.api().apply_file(MANIFESTS / name)
 
 
@@ -112,6 +129,32 @@ def cluster(control_plane: ControlPlane, extender: RunningExtender) -> Iterator[
         cluster.clear(kind for kind in EMPTIED if kind != "Lease")
         # Its state outlives the test as well: what it still believes of this one would be said of the same names in the next.
         wait_until(lambda: not any(node["total"] for node in extender.nodes().values()), what="the extender knows that no node is left")
+
+
+@pytest.fixture(scope="module")
+def node(control_plane: ControlPlane, node_programs: dict[str, Path]) -> Iterator[RealNode]:
+    """Run a real node for all tests of a file; each of them ends with `node.clear()`, or starts with it."""
+    with real_node(control_plane, node_programs) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def node_agent(node: RealNode, extender: RunningExtender) -> Iterator[NodeAgent]:
+    """Run the agent on the real node, with kube-scheduler and an extender that takes pods for it."""
+    agent = NodeAgent(node).wait_allocatable()
+    extender.wait_open(node.name, timeout=30)
+    yield agent
+    agent.program.stop()
+
+
+@pytest.fixture
+def workload(node_agent: NodeAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workload]:
+    """Give the real node with its agent to one test, without pods at the beginning and at the end."""
+    if not node_agent.program.running():  # a test before this one failed midway
+        node_agent.start()
+    node_agent.wait_allocatable()
+    yield Workload(node_agent, HandOffs(tmp_path_factory.mktemp("records")))
+    node_agent.node.clear()
 
 
 @pytest.fixture

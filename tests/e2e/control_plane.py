@@ -26,6 +26,7 @@ from tests.e2e.program import Program, StartError, answers_ok, free_port, wait_u
 JsonObject = dict[str, Any]
 
 NAMESPACE = "linkwise-system"
+NODE_NAME = "real-node"  # of the one that `tests.e2e.node` starts
 STAGES = Path(__file__).parent / "kwok-stages.yaml"
 
 # SEQUENCE {INTEGER 1, OCTET STRING of 32 bytes, [0] {OID prime256v1}}: RFC 5915 without the optional public key, which Go computes.
@@ -52,6 +53,7 @@ USERS = {
     "linkwise-extender": _service_account("linkwise-extender"),
     "linkwise-agent": _service_account("linkwise-agent"),
     "kube-scheduler": User("system:kube-scheduler"),
+    "kubelet": User(f"system:node:{NODE_NAME}", ("system:nodes",)),
     "alice": User("alice"),
 }
 

@@ -75,6 +75,10 @@ class RunningExtender:
 
         wait_until(opened, timeout, f"the extender knows {', '.join(names[:5])} as open")
 
+    def wait_priced(self) -> None:
+        """Wait until it knows the prices of its kinds of GPUs: where parts of GPUs go before that is a first guess."""
+        wait_until(lambda: self.get("workload")["pricesKnown"], 60, "prices of parts of GPUs are known")
+
     def wait_closed(self, name: str, text: str, timeout: float = 10) -> str:
         """Wait until it has closed a node for a reason that holds ``text``, and return the reason."""
 

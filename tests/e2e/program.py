@@ -137,27 +137,28 @@ class Program:
         if self._process is None:
             return 0
         if self.running():
-            self._process.send_signal(signal.SIGTERM)
-            self._process.send_signal(signal.SIGCONT)
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
             try:
                 self._process.wait(timeout)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                self._signal(signal.SIGKILL)
         return self._reap()
 
     def kill(self) -> None:
         """End it at once, as a power cut would (SIGKILL)."""
         if self._process is not None:
-            self._process.kill()
+            if self.running():
+                self._signal(signal.SIGKILL)
             self._reap()
 
     def pause(self) -> None:
         """Stop the process in mid-air (SIGSTOP): connections stay open, nothing is answered."""
-        os.kill(self.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused process run on (SIGCONT)."""
-        os.kill(self.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def text(self) -> str:
         """Everything it has written so far."""
@@ -166,6 +167,9 @@ class Program:
     def tail(self, lines: int = 30) -> str:
         """Return the last lines of the log, under a heading."""
         return "\n".join([f"--- {self.log}, last {lines} lines; started as: {' '.join(self.command)}", *self.text().splitlines()[-lines:]])
+
+    def _signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
 
     def _reap(self) -> int:
         assert self._process is not None

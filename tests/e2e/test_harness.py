@@ -36,7 +36,7 @@ def test_users_are_who_their_tokens_say_and_may_do_what_rbac_says(control_plane:
     with pytest.raises(ForbiddenError, match="cannot list resource"):
         alice.items("Node")
     with pytest.raises(ForbiddenError) as refused:
-        control_plane.api("linkwise-agent").items("Pod")
+        control_plane.api("linkwise-agent").items("Secret")
     assert "system:serviceaccount:linkwise-system:linkwise-agent" in refusal(refused.value)
 
 

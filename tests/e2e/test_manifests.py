@@ -331,12 +331,16 @@ NOT_THE_EXTENDER = (
     Request("", "POST", "create", "coordination.k8s.io/leases", "kube-system"),
 )
 NOT_AN_AGENT = (
-    Request("", "GET", "list", "/pods"),
+    Request("", "POST", "create", "/pods", TEAM),
+    Request("", "PATCH", "patch", "/pods", TEAM),
+    Request("", "PATCH", "patch", "/pods/status", TEAM),
+    Request("", "DELETE", "delete", "/pods", TEAM),
     Request("", "GET", "list", "/nodes"),
     Request("", "PATCH", "patch", "/nodes", name="node-a"),
     Request("", "POST", "create", "/pods/binding", TEAM),
-    Request("", "POST", "create", "/events", TEAM),
+    Request("", "PATCH", "patch", "/events", TEAM),
     Request("", "PATCH", "patch", "/events", "default"),
+    Request("", "GET", "list", "/events", TEAM),
     Request("", "DELETE", "delete", "linkwise.dev/gputopologies", name="node-a"),
     Request("", "GET", "get", "/secrets", NAMESPACE),
 )

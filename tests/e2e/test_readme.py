@@ -74,6 +74,7 @@ def test_the_readme_commands_for_a_cluster_print_what_the_readme_shows(plane: Co
                 _publish_example_nodes(cluster)
                 extender = serve(plane).wait_leads()
                 extender.wait_open("dgx-1", "l40s-1")
+                extender.wait_priced()
                 plane.start_scheduler(shipped_configuration(extender.url))
 
 

@@ -310,7 +310,7 @@ def test_nodes_and_one_node(client: Client):
 def test_the_workload_is_told_fixed_and_reset():
     with Client(app_of()) as client:
         seed = client.get("/api/v1/workload").json()
-        classes = {"classes": seed["classes"], "classesFixed": False}
+        classes = {"classes": seed["classes"], "classesFixed": False, "pricesKnown": seed["pricesKnown"]}
         assert seed == {"weights": {"1": 0.1, "2": 0.4, "4": 0.3, "8": 0.2}, "fixed": False, "seen": {}, "version": 0} | classes
         fixed = client.put("/api/v1/workload", content=b'{"weights": {"8": 3, "1": 1}}').json()
         assert fixed == {"weights": {"1": 0.25, "8": 0.75}, "fixed": True, "seen": {}, "version": 1} | classes

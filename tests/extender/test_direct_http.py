@@ -3,8 +3,10 @@
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route as WebRoute
@@ -24,9 +26,9 @@ async def web(_: object) -> PlainTextResponse:
     return PlainTextResponse("the framework")
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[tuple[str, int]]:
-    """A server whose filter turns the body around, and whose bind says it twice."""
+@contextmanager
+def serving() -> Iterator[tuple[tuple[str, int], uvicorn.Server]]:
+    """Run a server whose filter turns the body around, and whose bind says it twice."""
     routes = {"/filter": Route("filter", at_once=lambda body: body[::-1]), "/bind": Route("bind", later=later)}
     app = Calls(routes, Starlette(routes=[WebRoute("/healthz", web)]), Metrics(), OpenGate(), MOST)
     listener, ready = listen("127.0.0.1", 0), threading.Event()
@@ -34,10 +36,17 @@ def address() -> Iterator[tuple[str, int]]:
     thread = threading.Thread(target=served.run, kwargs={"sockets": [listener]})
     thread.start()
     assert ready.wait(10)
-    host, port = listener.getsockname()[:2]
-    yield host, port
+    yield listener.getsockname()[:2], served
     served.should_exit = True
     thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    """Where such a server listens."""
+    with serving() as (address, _):
+        yield address
 
 
 def request(path: str, body: bytes, *headers: str, method: str = "POST", version: str = "1.1") -> bytes:
@@ -152,3 +161,18 @@ def test_what_is_no_call_that_is_answered_at_once_goes_the_ordinary_way(caller: 
 def test_what_is_no_http_is_refused(caller: Caller):
     caller.send(b"no http at all\r\n\r\n")
     assert caller.answer()[0] == 400
+
+
+def test_a_server_that_ends_answers_what_is_being_read_and_closes():
+    with serving() as (address, server):
+        caller, idle = Caller(address), Caller(address)
+        with caller.socket, idle.socket:
+            whole = request("/filter", b"x" * 100)
+            idle.send(request("/filter", b"ab"))
+            idle.answer()
+            caller.send(whole[:-50])
+            server.should_exit = True
+            assert idle.is_closed()
+            caller.send(whole[-50:])
+            status, headers, answer = caller.answer()
+            assert (status, headers["connection"], answer) == (200, "close", b"x" * 100)

@@ -106,4 +106,4 @@ def _bodies(asking: dict[str, Any], names: list[str]) -> tuple[bytes, bytes]:
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(deadline=None, stateful_step_count=30, max_examples=30)
+TestHistories.settings = settings(deadline=None, stateful_step_count=30, max_examples=80)

@@ -47,3 +47,24 @@ def test_two_extenders_in_one_process_share_no_counter():
     one.worse_sets.inc()
     assert b"linkwise_worse_sets_total 1.0" in one.text()
     assert b"linkwise_worse_sets_total 0.0" in other.text()
+
+
+def test_decisions_are_told_by_verb_and_number_of_nodes():
+    metrics = Metrics()
+    for nodes in (1, 100, 101, 5000, 20_000):
+        metrics.decided("filter", nodes, 0.001)
+    found = {
+        size: metrics.registry.get_sample_value("linkwise_decision_seconds_count", {"verb": "filter", "nodes": size})
+        for size in ("100", "500", "5000", "more")
+    }
+    assert found == {"100": 2.0, "500": 1.0, "5000": 1.0, "more": 1.0}
+
+
+def test_work_is_told_as_counters_that_only_grow():
+    metrics = Metrics()
+    metrics.worked("fits", kept=2, anew=1, rows=10)
+    metrics.worked("fits", kept=5, anew=1, rows=12)
+    value = metrics.registry.get_sample_value
+    assert value("linkwise_kept_answers_total", {"answer": "fits", "kept": "true"}) == 5
+    assert value("linkwise_kept_answers_total", {"answer": "fits", "kept": "false"}) == 1
+    assert value("linkwise_rows_looked_at_total", {"answer": "fits"}) == 12

@@ -133,3 +133,14 @@ async def test_placement_without_anybody_beside_works_prices_out_where_they_are_
     placement.look_ahead(extender.cluster.view())
     for question in placement.outlook.questions(SHARES):
         assert placement.prices.worth(question).tolist() == worth_of_rest(*question).tolist()
+
+
+async def test_prices_of_gpus_that_come_later_are_asked_for_before_a_call_needs_them():
+    extender, pricing = beside()
+    placement = extender.verbs.placement
+    assert placement.knows_prices(extender.cluster.view())
+    extender.cluster.apply_topology(cluster().mesh("m").topologies[0])
+    assert not placement.knows_prices(extender.cluster.view())
+    placement.look_ahead(extender.cluster.view())
+    assert await pricing.answer_next()
+    assert placement.knows_prices(extender.cluster.view())

@@ -343,6 +343,29 @@ async def test_an_allocation_that_a_user_wrote_on_an_unbound_pod_is_ignored_repo
     assert "GPU-forged" not in stored["metadata"]["annotations"]["linkwise.dev/allocation"]
 
 
+async def test_the_owner_of_a_pod_that_holds_what_it_was_not_promised_is_told_once():
+    """With the GPU that it holds, and what follows from it."""
+    notices = Notices()
+    extender = extender_on(MIXED, recorder=notices)
+    extender.filter(TWO)
+    assert await extender.bind(TWO, "mesh") == ""
+    topology = extender.verbs.cluster.topology_of("mesh")
+    entry = extender.verbs.cluster.ledger.get(TWO.uid)
+    assert topology is not None
+    assert entry is not None
+    other = next(gpu.uuid for gpu in topology.spec.gpus if gpu.uuid not in entry.uuids)
+    raw = topology.to_object()
+    raw["status"] |= {"holdersObserved": True, "observedAt": "2026-01-01T00:00:00Z"}
+    raw["status"]["gpus"] = [{"uuid": other, "holders": [{"namespace": "default", "name": "two", "uid": TWO.uid}]}]
+    notices.told.clear()
+    for _ in range(2):
+        assert extender.verbs.cluster.apply_topology(raw) is None
+        extender.verbs.report_differences()
+    (notice,) = notices.told
+    assert (notice.uid, notice.reason) == (TWO.uid, NoticeReason.HOLDS_OTHER)
+    assert f"it holds GPU {other} on node mesh, which it was not promised: those GPUs are given to no other pod" in notice.message
+
+
 # --- what is remembered ---------------------------------------------------------------------------------------------
 
 

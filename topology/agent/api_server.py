@@ -1,13 +1,13 @@
 """Raw requests to the API server: dicts of JSON in and out, authentication by the official client.
 
-Used by `publish` alone. Configuration and credentials (kubeconfig, or the pod's own account with its rotated token) are the official client's, and so is
+Used by `publish` and `handoff`. Configuration and credentials (kubeconfig, or the pod's own account with its rotated token) are the official client's, and so is
 the pool of connections with its TLS; its API classes are not used, since they decode into models and send custom resources through another door.
-A request is sent once: who calls decides about trying again.
+A request is sent once, and a watch opened once: who calls decides about trying again.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
-from urllib3 import PoolManager
+from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 from yaml import YAMLError
 
@@ -29,6 +29,8 @@ APPLY: Final = "application/apply-patch+yaml"  # every JSON text is YAML
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 _TIMEOUT_S: Final = 5.0  # for connecting, and for each read
+_WATCH_SILENCE_S: Final = 150.0  # the API server sends a bookmark a minute, so a connection that is silent for longer is dead
+_CHUNK: Final = 64 * 1024
 
 
 class NoAnswerError(LinkwiseError):
@@ -101,6 +103,36 @@ class ApiServer:
             message = (answer or {}).get("message") or response.data[:200].decode(errors="replace").strip() or "no message"
             raise RefusedError(response.status, str((answer or {}).get("reason") or ""), f"{method} {path} answered {response.status}: {message}")
         return answer
+
+    def watch(self, path: str, query: Mapping[str, str], opened: Callable[[Callable[[], None]], None]) -> Iterator[JsonObject]:
+        """Yield the events of one watch until it ends; raises as `request` does, and NoAnswerError where it breaks off.
+
+        ``opened`` is called once, with what ends the watch from another thread.
+        """
+        told = f"GET {path}?watch"
+        try:
+            url = f"{self._host}{path}?{urlencode({'watch': 'true', 'allowWatchBookmarks': 'true', **query})}"
+            timeout = Timeout(connect=_TIMEOUT_S, read=_WATCH_SILENCE_S)
+            response = self._pool.request(
+                "GET", url, headers=self._headers(None, JSON), timeout=timeout, retries=False, redirect=False, preload_content=False
+            )
+        except (HTTPError, OSError, ConfigException) as error:
+            raise NoAnswerError(f"{told}: {str(error) or type(error).__name__}") from error
+        try:
+            opened(response.shutdown)
+            if response.status >= 300:
+                raise RefusedError(response.status, "", f"{told} answered {response.status}: {response.read(200).decode(errors='replace')}")
+            rest = b""
+            for chunk in response.stream(_CHUNK, decode_content=True):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    event = _decoded(line)
+                    if event is not None:
+                        yield event
+        except (HTTPError, OSError, ValueError) as error:  # the last one: it was closed meanwhile
+            raise NoAnswerError(f"{told}: {str(error) or type(error).__name__}") from error
+        finally:
+            response.close()
 
     def close(self) -> None:
         """Close the connections."""

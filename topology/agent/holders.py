@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from topology.agent.pod_resources import Claim, PodResourcesError, list_claims
 from topology.api import Condition, GpuHolder, GPUTopology
+from topology.errors import LinkwiseError
 from topology.inventory import Inventory
 
 HOLDERS_OBSERVED: Final = "HoldersObserved"  # kubelet answered, and every device it names is a GPU of this node
@@ -47,8 +48,36 @@ class Observation:
     condition: Condition
 
 
+class HolderSource(Protocol):
+    """Whoever knows the holders: kubelet (`Holders`), or with the hand-off the agent itself (`handoff.observing`)."""
+
+    @property
+    def error(self) -> LinkwiseError | None:
+        """Why the last question had no answer."""
+        ...
+
+    @property
+    def expects_change(self) -> bool:
+        """Whether somebody who holds something is about to go, so that the next question should come soon."""
+        ...
+
+    def remember(self, published: GPUTopology) -> None:
+        """Begin with the holders that an earlier agent of this node has published."""
+        ...
+
+    def ask(self, now: datetime) -> None:
+        """Ask; what is known is in the next `observation`."""
+        ...
+
+    def observation(self, uuids: Iterable[str], mig_parents: Mapping[str, str]) -> Observation:
+        """Return who holds these GPUs; ``mig_parents`` gives the GPU of a MIG device, by UUID."""
+        ...
+
+
 class Holders:
     """Asks kubelet and remembers what it said last."""
+
+    expects_change = False
 
     def __init__(self, socket: Path, resource: str, ask: Callable[[Path], frozenset[Claim]] = list_claims) -> None:
         self._socket = socket

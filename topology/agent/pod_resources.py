@@ -3,7 +3,7 @@
 Called by `holders`, every few seconds. One question, `List`; what the device ids mean is `holders`' business. kubelet answers 100 calls a second with
 bursts of ten, all its clients together, and refuses more with ResourceExhausted: such a call is repeated.
 
-The messages are declared here and built when the module is loaded: no generated code, no compiler. Source of names and numbers:
+The messages are declared here and built when the module is loaded (`messages`). Source of names and numbers:
 k8s.io/kubelet/pkg/apis/podresources/v1/api.proto, Kubernetes 1.36, the part that is read; unknown fields are skipped, as protobuf does.
 """
 
@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from topology.agent.messages import Fields, message_classes, serialized
 from topology.errors import InternalError, LinkwiseError
 
-_Field = descriptor_pb2.FieldDescriptorProto
-
 _METHOD: Final = "/v1.PodResourcesLister/List"
-# Message -> (field, number, type; a message's name for a message), all repeated but the names.
-_MESSAGES: Final = {
+_MESSAGES: Final[dict[str, Fields]] = {
     "ListPodResourcesRequest": (),
     "ListPodResourcesResponse": (("pod_resources", 1, "PodResources"),),
     "PodResources": (("name", 1, ""), ("namespace", 2, ""), ("containers", 3, "ContainerResources")),
@@ -84,12 +81,8 @@ def _failed(socket: Path, error: grpc.RpcError) -> PodResourcesError:
 
 def _ask(socket: Path) -> frozenset[Claim]:
     with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
-        call = channel.unary_unary(_METHOD, request_serializer=_serialized, response_deserializer=_RESPONSE.FromString)
+        call = channel.unary_unary(_METHOD, request_serializer=serialized, response_deserializer=_RESPONSE.FromString)
         return frozenset(_claims(call(_REQUEST(), timeout=_TIMEOUT_S)))
-
-
-def _serialized(message: Any) -> bytes:
-    return bytes(message.SerializeToString())
 
 
 def _claims(response: Any) -> Iterator[Claim]:
@@ -100,25 +93,6 @@ def _claims(response: Any) -> Iterator[Claim]:
                     yield Claim(pod.namespace, pod.name, container.name, entry.resource_name, device)
 
 
-def _message_classes() -> dict[str, Any]:
-    """Return the class of each message; a pool of our own, since others in the process may know the same names."""
-    file = descriptor_pb2.FileDescriptorProto(name="podresources_v1.proto", package="v1", syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind in fields:
-            is_text = kind in ("", "repeated string")
-            message.field.add(
-                name=field,
-                number=number,
-                label=_Field.LABEL_OPTIONAL if kind == "" else _Field.LABEL_REPEATED,
-                type=_Field.TYPE_STRING if is_text else _Field.TYPE_MESSAGE,
-                type_name=None if is_text else f".v1.{kind}",
-            )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}")) for name in _MESSAGES}
-
-
-_CLASSES: Final = _message_classes()
+_CLASSES: Final = message_classes("v1", _MESSAGES)
 _REQUEST: Final = _CLASSES["ListPodResourcesRequest"]
 _RESPONSE: Final = _CLASSES["ListPodResourcesResponse"]

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
@@ -25,6 +25,7 @@ from topology.api.annotations import API_VERSION, BOOT_ID, GROUP, KIND, PLURAL, 
 
 FIELD_MANAGER: Final = "linkwise-agent"
 _APPLY_QUERY: Final = {"fieldManager": FIELD_MANAGER, "force": "true"}
+_AGAIN_AFTER: Final = timedelta(seconds=2)  # longer than clocks of a cluster differ, and than the second to which times are cut
 _MOST_EVENTS: Final = 50  # kept while they cannot be posted
 _LONGEST_MESSAGE: Final = 1024  # the API server refuses longer ones
 _LONGEST_NAME: Final = 253
@@ -60,6 +61,7 @@ class Publisher:
         self._spec: JsonObject | None = None  # as applied, with owner and boot; None: to be applied
         self._status: JsonObject | None = None  # as applied, without what heartbeats bring
         self._status_at = 0.0
+        self._again: list[datetime] = []  # a status observed at such a time or later is written, whatever it says
         self._stored: tuple[str, int] | None = None  # UID and generation that the API server answered
         self._told: GPUTopology | None = None  # what events have told of
         self._events: deque[Change] = deque(maxlen=_MOST_EVENTS)
@@ -106,6 +108,15 @@ class Publisher:
         self._told = topology
         self._post_events()
 
+    def again_at(self, *times: datetime) -> None:
+        """Write the first status that was observed at each of these times or later, also where nothing has changed."""
+        self._again.extend(times)
+
+    @property
+    def next_again(self) -> datetime | None:
+        """When an observation is waited for that will be written whatever it says."""
+        return min(self._again, default=None)
+
     def _write_spec(self, item: JsonObject) -> None:
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": self.node_uid}
         metadata: JsonObject = {"name": self._node_name, "ownerReferences": [owner]}
@@ -121,8 +132,10 @@ class Publisher:
         self._metrics.published("spec")
 
     def _write_status(self, item: JsonObject) -> None:
-        lasting = _lasting(item["status"])
-        if lasting == self._status and self._clocks.monotonic() - self._status_at < self._target.heartbeat_s:
+        lasting, observed_at = _lasting(item["status"]), _observed_at(item["status"])
+        is_due = self._clocks.monotonic() - self._status_at >= self._target.heartbeat_s
+        again = [when for when in self._again if observed_at is not None and when <= observed_at]
+        if lasting == self._status and not is_due and not again:
             return
         try:
             self._apply(
@@ -132,6 +145,10 @@ class Publisher:
             if error.status == 404:
                 self._forget()  # deleted since: the next round writes it anew
             raise
+        self._again = [when for when in self._again if when not in again]
+        if observed_at is not None and _holders(self._status) - _holders(lasting):
+            # Whoever reads it asks whether this look came after a deletion, by the times of two clocks, cut to seconds: a later one leaves no doubt.
+            self.again_at(observed_at + _AGAIN_AFTER)
         self._status, self._status_at = lasting, self._clocks.monotonic()
         self._metrics.published("status")
 
@@ -185,6 +202,19 @@ def _lasting(status: Mapping[str, Any]) -> JsonObject:
     """Return the status without what always changes: the time, and used memory, which goes with the next heartbeat."""
     gpus = [{key: value for key, value in gpu.items() if key != "memoryUsedMiB"} for gpu in status["gpus"]]
     return {**{key: value for key, value in status.items() if key != "observedAt"}, "gpus": gpus}
+
+
+def _observed_at(status: Mapping[str, Any]) -> datetime | None:
+    found = status.get("observedAt")
+    return datetime.fromisoformat(found) if found else None
+
+
+def _holders(status: Mapping[str, Any] | None) -> set[tuple[str, ...]]:
+    """Return who holds what, as one word a part."""
+    gpus = status["gpus"] if status else ()
+    return {
+        (gpu["uuid"], one["namespace"], one["name"], one.get("container", ""), one.get("uid", "")) for gpu in gpus for one in gpu.get("holders", ())
+    }
 
 
 def _shortened(message: str) -> str:

@@ -12,13 +12,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from types import FrameType
 from typing import Final
 
 import structlog
 
 from topology.agent.api_server import ApiServer, NoAnswerError, RefusedError
-from topology.agent.holders import Holders, mig_parents
+from topology.agent.handoff.plugin import DevicePlugin, plugin_for
+from topology.agent.holders import Holders, HolderSource, mig_parents
 from topology.agent.metrics import Metrics, MetricsServer
 from topology.agent.prober import Look, Prober
 from topology.agent.publish import Clocks, Publisher, Target
@@ -39,6 +41,10 @@ _PAUSES_S: Final = (
 )  # first and longest pause after the API server failed; then the last heartbeat is not yet stale (180 s) after two minutes
 _SILENT_S: Final = 60.0  # a round takes seconds; one that takes longer hangs
 _BREATH_S: Final = 0.05  # shortest pause between two rounds
+_SOON_S: Final = 0.5  # after news of pods: containers come and go together, and one look is enough for them
+_PASSING_S: Final = 1.0  # while a pod is gone whose containers run on
+# After a deletion the extender waits for a look that came later, by its time: once a second later, and again for clocks that differ, or a watch that lags.
+_AFTER_DELETION: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 4, 15))
 
 
 class _StoppedError(BaseException):
@@ -48,15 +54,21 @@ class _StoppedError(BaseException):
 class Agent:
     """The agent of one node; use `run`."""
 
-    def __init__(self, settings: AgentSettings, api: ApiServer, metrics: Metrics, clocks: Clocks | None = None) -> None:
+    def __init__(
+        self, settings: AgentSettings, api: ApiServer, metrics: Metrics, clocks: Clocks | None = None, plugin: DevicePlugin | None = None
+    ) -> None:
         self._settings = settings
         self._clocks = clocks or Clocks()
         self._metrics = metrics
         self._said = Said(settings.node_name)
         self._boot_id = boot_id(settings.sysfs_root)
         self._publisher = Publisher(api, Target(settings.node_name, self._boot_id, settings.heartbeat_s), metrics, self._clocks)
-        self._holders = Holders(settings.pod_resources_socket, settings.gpu_resource)
+        self._holders: HolderSource = Holders(settings.pod_resources_socket, settings.gpu_resource) if plugin is None else plugin.held
         self._prober = Prober(settings, self.looked)
+        self._plugin = plugin
+        self._has_news = threading.Event()
+        if plugin is not None:
+            plugin.news.heard = self._heard
         self._wake = threading.Event()
         self._look: Look | None = None
         self._mig_parents: dict[str, str] = {}
@@ -81,7 +93,9 @@ class Agent:
         silent_s = self._clocks.monotonic() - self._round_at
         if silent_s > _SILENT_S:
             return f"the agent hangs: its last round began {silent_s:.0f} s ago"
-        return "" if self._prober.alive() else "nobody looks at the hardware: its thread has ended"
+        if not self._prober.alive():
+            return "nobody looks at the hardware: its thread has ended"
+        return self._plugin.ill() if self._plugin is not None else ""
 
     def looked(self, look: Look) -> None:
         """Take in a look, in the prober's thread."""
@@ -89,6 +103,11 @@ class Agent:
         if look.error is not None and not look.no_gpus:
             self._metrics.failed("probe")
         self._look = look
+        self._wake.set()
+
+    def _heard(self) -> None:
+        """Take note, in whatever thread, that pods have changed."""
+        self._has_news.set()
         self._wake.set()
 
     # --- one round --------------------------------------------------------------------------------------------------
@@ -103,6 +122,8 @@ class Agent:
     def round(self) -> None:
         """Do what is due."""
         self._round_at = self._clocks.monotonic()
+        self._tell_plugin()
+        self._take_news()
         if not self._due.now("api"):
             return
         try:
@@ -116,6 +137,24 @@ class Agent:
         else:
             self._pause_s = 0.0
             self._said.over("api", "the API server answers again")
+
+    def _tell_plugin(self) -> None:
+        """Let the device plugin know the hardware as it was seen last, whether the API server answers or not."""
+        look = self._look
+        if self._plugin is None or look is None:
+            return
+        topology, _ = wanted(self._settings.node_name, look, self._earlier, self._clocks.day())
+        if topology is not None:
+            self._plugin.node_is(topology, mig_parents(look.facts.inventory) if look.facts is not None else self._mig_parents)
+
+    def _take_news(self) -> None:
+        """Look soon at who holds what, where pods have changed."""
+        if self._plugin is None or not self._has_news.is_set():
+            return
+        self._has_news.clear()
+        self._due.hasten("holders", _SOON_S)
+        if self._plugin.news.take_gone():
+            self._publisher.again_at(*(self._clocks.day() + pause for pause in _AFTER_DELETION))
 
     def _talk(self) -> None:
         """Look up, put together, write; raises what the API server's trouble makes."""
@@ -132,6 +171,9 @@ class Agent:
             return
         self._said.over("node", "the Node exists now")
         self._publisher.publish(topology)
+        again = self._publisher.next_again
+        if again is not None:
+            self._due.hasten("holders", max((again - self._clocks.day()).total_seconds(), _SOON_S))
 
     def _look_up(self) -> None:
         """Learn what became of Node and object, where it is due."""
@@ -181,9 +223,11 @@ class Agent:
 
     def _ask_kubelet(self) -> None:
         self._holders.ask(self._clocks.day())
+        if self._holders.expects_change:
+            self._due.hasten("holders", _PASSING_S)
         error = self._holders.error
         if error is None:
-            self._said.over("holders", "kubelet answers PodResources")
+            self._said.over("holders", "who holds which GPU is observed again")
             return
         self._metrics.failed("holders")
         self._said.say("holders", f"{error}; who holds which GPU is not observed")
@@ -220,6 +264,11 @@ class _Due:
         """Not before that many seconds."""
         self._next[what] = self._clock() + pause_s
 
+    def hasten(self, what: str, pause_s: float) -> None:
+        """In that many seconds, or earlier where it is due earlier."""
+        now = self._clock()
+        self._next[what] = min(self._next.get(what, now), now + max(pause_s, _BREATH_S))
+
     def soonest_s(self, at_most_s: float) -> float:
         """Return the seconds until something is due that is not due yet."""
         now = self._clock()
@@ -230,13 +279,18 @@ def run_agent(settings: AgentSettings) -> None:
     """Run the agent of a node until a signal; raises InputError where it cannot begin (kubeconfig, port)."""
     metrics = Metrics()
     api = ApiServer.connect(settings.kubeconfig, settings.context)
-    agent = Agent(settings, api, metrics)
+    plugin = plugin_for(settings, api, metrics)
+    agent = Agent(settings, api, metrics, plugin=plugin)
     server = MetricsServer(settings.metrics_port, metrics, agent.ill) if settings.metrics_port else None
     if server is not None:
         server.start()
+    if plugin is not None:
+        plugin.start()
     try:
         agent.run()
     finally:
+        if plugin is not None:
+            plugin.stop()
         if server is not None:
             server.stop()
         api.close()

@@ -5,7 +5,7 @@ Read once at start-up, frozen afterwards. `probe` and the parts of the running a
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -48,6 +48,30 @@ class AgentSettings(BaseSettings):
     heartbeat_s: Annotated[float, Field(gt=0, description="status is written this often although nothing changed")] = 60.0
     gpu_resource: Annotated[str, Field(min_length=1, description="resource whose device ids are GPUs")] = WHOLE_GPU
     pod_resources_socket: Annotated[Path, Field(description="kubelet's PodResources")] = POD_RESOURCES_SOCKET
+
+    # The hand-off (docs/hand-off.md). Off until somebody decides: one device plugin serves a resource, and an update must not take it from another.
+    hand_off: Annotated[Literal["off", "cdi", "ids"], Field(description="device plugin: none; by CDI; without CDI, by kubelet's ids")] = "off"
+    around: Annotated[Literal["observe", "refuse"], Field(description="pods without an allocation: give them free GPUs, or let them not start")] = (
+        "observe"
+    )
+    offer_gpu_memory: Annotated[bool, Field(description="offer linkwise.dev/gpu-memory; needs CDI")] = True
+    gpu_reserve_mib: Annotated[
+        int, Field(ge=0, description="MiB of each GPU that are not given away, as the extender's LINKWISE_GPU_RESERVE_MIB")
+    ] = 0
+    # kubelet waits 30 s for a start. A GPU whose last container has just ended is free within one or two.
+    start_patience_s: Annotated[float, Field(ge=0, le=25, description="how long the start of a container waits for a GPU that is held")] = 15.0
+    device_plugin_dir: Annotated[Path, Field(description="kubelet's directory of device plugins")] = Path("/var/lib/kubelet/device-plugins")
+    cdi_dir: Annotated[Path, Field(description="the container runtime's directory for CDI specs that come and go")] = Path("/var/run/cdi")
+    nvidia_cdi_dirs: Annotated[tuple[Path, ...], Field(description="where NVIDIA's CDI spec is looked for, JSON list; the last counts most")] = (
+        Path("/etc/cdi"),
+        Path("/var/run/cdi"),
+    )
+    merge_nvidia_cdi: Annotated[bool, Field(description="merge the edits of NVIDIA's CDI spec, where there is one")] = True
+    state_dir: Annotated[Path, Field(description="the agent's own directory on the node, by the path that the container runtime sees")] = Path(
+        "/var/lib/linkwise"
+    )
+    cgroup_root: Annotated[Path, Field(description="the node's cgroup filesystem")] = Path("/sys/fs/cgroup")
+    fault_at: Annotated[str | None, Field(description="for tests: the point of the hand-off at which the agent kills itself")] = None
 
 
 def agent_settings(

@@ -99,11 +99,14 @@ class GPUTopologySpec(_Wire):
 
 
 class GpuHolder(_Wire):
-    """The container that kubelet says holds a GPU; kubelet names pods without their UID."""
+    """A container that holds a GPU: by the agent's own records with the hand-off on, else by kubelet's ids, which name pods without their UID."""
 
     namespace: Annotated[str, Field(description="namespace of the pod")]
     name: Annotated[str, Field(description="name of the pod")]
     container: Annotated[str | None, Field(description="name of the container")] = None
+    uid: Annotated[str | None, Field(description="UID of the pod; only with the hand-off, which knows in truth who has the GPU")] = None
+    memory_mib: Annotated[int | None, Field(alias="memoryMiB", ge=1, description="its part of the GPU in MiB; absent: all of it, or unknown")] = None
+    planned: Annotated[bool | None, Field(description="false: the pod came around Linkwise and was given what was free")] = None
 
 
 class GpuStatus(_Wire):
@@ -113,7 +116,7 @@ class GpuStatus(_Wire):
     healthy: Annotated[bool, Field(description="false: no new pods on this GPU")] = True
     reason: Annotated[str | None, Field(description="why it is not healthy")] = None
     memory_used_mib: Annotated[int | None, Field(alias="memoryUsedMiB", ge=0, description="used memory in MiB, by whomever")] = None
-    holders: Annotated[tuple[GpuHolder, ...], Field(description="containers that hold this GPU according to kubelet")] = ()
+    holders: Annotated[tuple[GpuHolder, ...], Field(description="containers that hold this GPU")] = ()
 
 
 class Condition(_Wire):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.columns import NodeGpus
-from extender.cluster.machines import Machines, NodeTopology, microseconds
+from extender.cluster.machines import Held, Machines, NodeTopology, microseconds
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from tests.strategies import json_objects
 from topology.api import read_gputopology
@@ -60,7 +60,7 @@ def test_a_node_of_a_known_kind_is_read_as_a_first_one(kind: str):
     topology = read_gputopology(node)
     assert found.gpus(0) == NodeGpus.of(topology.inventory())
     assert found.machine.topology_class(Depth.AT_ONCE) is topology_class(topology.matrix(), topology.inventory(), Depth.AT_ONCE)
-    assert (found.unhealthy, found.holders) == ((found.uuids[1],), {("default", "p"): frozenset(found.uuids[1:2])})
+    assert (found.unhealthy, found.holders) == ((found.uuids[1],), {("default", "p", ""): Held(frozenset(found.uuids[1:2]))})
 
 
 def test_equal_machines_share_all_that_is_equal():

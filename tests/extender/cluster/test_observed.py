@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.cluster import Cluster
-from extender.cluster.observed import may_run
+from extender.cluster.observed import DIFFERENCES, may_run
 from extender.reasons import Refusal
 from extender.sample_machines import sample
 from tests.builders import Clock, changed, pod
@@ -222,6 +222,15 @@ def test_a_node_takes_no_pods_before_its_agent_has_said_in_what_state_it_is(look
     assert cluster.view().closed[0] == Refusal.FITS
 
 
+def test_a_node_is_open_once_its_agent_has_said_that_all_is_well() -> None:
+    """Every GPU healthy and nobody seen on any: of what decides where pods fit nothing has changed but that it was looked at."""
+    topology = sample("dgx1v", NODE, observed_at=START).to_object()
+    cluster = Cluster("nvidia.com/gpu", Clock(), needs_observation=True)
+    for status, closed in (({}, Refusal.STALE), (topology["status"], Refusal.FITS), ({}, Refusal.STALE), (topology["status"], Refusal.FITS)):
+        cluster.apply_topology({**topology, "status": status})
+        assert cluster.view().closed[0] == closed
+
+
 def test_a_gpu_in_mig_mode_is_nobodys_whole_gpu() -> None:
     raw = sample("dgx1v", NODE).to_object()
     raw["spec"]["gpus"][3]["migMode"] = "Enabled"
@@ -235,3 +244,97 @@ def test_a_pod_with_shares_of_gpus_that_somebody_else_handed_out_closes_its_node
     cluster.apply_topology(sample("dgx1v", NODE).to_object())
     cluster.apply_pod(pod("share").gpus(2, resource="aliyun.com/gpu-mem").bound_to(NODE).build())
     assert cluster.view().closed[0] == Refusal.UNKNOWN_HOLDER
+
+
+# --- agents that tell UIDs and MiB: the hand-off is on ---
+
+
+def told(seconds: float, *holders: tuple[int, str, str, int | None]) -> JsonObject:
+    """The topology as an agent with the hand-off saw it: position, pod, UID, and MiB or None; the container is `main`."""
+    seen = observation(seconds)
+    for position, name, uid, mib in holders:
+        one = {"namespace": "default", "name": name, "uid": uid, "container": "main", "planned": True, **({"memoryMiB": mib} if mib else {})}
+        seen["status"]["gpus"][position].setdefault("holders", []).append(one)
+    return seen
+
+
+def none_but(**kinds: int) -> dict[str, int]:
+    return dict.fromkeys(DIFFERENCES, 0) | {kind.replace("_", "-"): count for kind, count in kinds.items()}
+
+
+def test_a_pod_that_holds_what_it_was_promised_is_no_difference(cluster: Cluster) -> None:
+    """Whole, in part, or less than all while its containers start."""
+    cluster.apply_pod(pod("a").holding(NODE, *UUIDS[:2]).build())
+    cluster.apply_pod(pod("part").shared(4).sharing(NODE, {UUIDS[2]: 4096}).build())
+    cluster.apply_topology(told(5, (0, "a", pod("a").uid, None), (2, "part", pod("part").uid, 4096)))
+    assert free(cluster) == [3, 4, 5, 6, 7]
+    assert cluster.hand_off_differences() == none_but()
+    assert cluster.take_different() == []
+
+
+def test_a_pod_that_holds_another_gpu_than_promised_keeps_both_until_it_does_no_more(cluster: Cluster) -> None:
+    """Its owner is told once, whatever is observed how often."""
+    cluster.apply_pod(pod("a").holding(NODE, UUIDS[0]).build())
+    for seconds in (5, 10):
+        cluster.apply_topology(told(seconds, (3, "a", pod("a").uid, None)))
+        assert free(cluster) == [1, 2, 4, 5, 6, 7]
+        assert cluster.hand_off_differences() == none_but(other_gpus=1)
+    (difference,) = cluster.take_different()
+    assert (difference.entry.uid, difference.sentence) == (pod("a").uid, f"it holds GPU {UUIDS[3]} on node {NODE}, which it was not promised")
+    cluster.apply_topology(told(15, (0, "a", pod("a").uid, None)))
+    assert free(cluster) == [1, 2, 3, 4, 5, 6, 7]
+    assert cluster.hand_off_differences() == none_but()
+
+
+@pytest.mark.parametrize("mib", [pytest.param(8192, id="a larger part"), pytest.param(None, id="the whole GPU")])
+def test_a_pod_that_holds_more_of_a_gpu_than_promised_is_told(cluster: Cluster, mib: int | None) -> None:
+    cluster.apply_pod(pod("part").shared(4).sharing(NODE, {UUIDS[2]: 4096}).build())
+    cluster.apply_topology(told(5, (2, "part", pod("part").uid, mib)))
+    assert cluster.hand_off_differences() == none_but(more_memory=1)
+    assert "holds more of GPU" in cluster.take_different()[0].sentence
+
+
+def test_a_pod_with_a_share_from_around_closes_its_node_until_it_is_observed_and_is_charged_what_it_has(cluster: Cluster) -> None:
+    """MiB by MiB, so that the rest of the GPU is given away."""
+    around = pod("around").shared(4).bound_to(NODE)
+    cluster.apply_pod(around.build())
+    cluster.apply_topology(told(5))
+    assert cluster.view().closed[0] == Refusal.UNKNOWN_HOLDER
+    before = int(cluster.view().left[0, 6])
+    cluster.apply_topology(told(10, (6, "around", around.uid, 4096)))
+    view = cluster.view()
+    assert (view.closed[0], int(view.left[0, 6])) == (Refusal.FITS, before - 4096)
+    assert cluster.hand_off_differences() == none_but(around=1)
+    cluster.remove_pod(around.uid, ended=True)
+    cluster.apply_topology(told(15))
+    assert int(cluster.view().left[0, 6]) == before
+
+
+def test_a_pod_with_two_shares_from_around_is_known_when_both_containers_are_observed(cluster: Cluster) -> None:
+    """One that has started says nothing of the other."""
+    around = pod("around").shared(4).shared(2, "second").bound_to(NODE)
+    cluster.apply_pod(around.build())
+    cluster.apply_topology(told(5, (6, "around", around.uid, 4096)))
+    assert cluster.view().closed[0] == Refusal.UNKNOWN_HOLDER
+
+
+def test_a_holder_that_nobody_knows_takes_its_part_and_no_more(cluster: Cluster) -> None:
+    """Where the agent tells how much that is."""
+    before = int(cluster.view().left[0, 1])
+    cluster.apply_topology(told(5, (1, "unknown", "uid-9", 2048)))
+    assert int(cluster.view().left[0, 1]) == before - 2048
+    assert cluster.hand_off_differences() == none_but(unknown=1)
+
+
+def test_a_namesake_is_told_apart_by_its_uid(cluster: Cluster) -> None:
+    """The pod deleted by force runs on under the name of its successor, on the GPU that the successor has not got."""
+    cluster.apply_pod(pod("a").holding(NODE, UUIDS[0]).build())
+    cluster.remove_pod(pod("a").uid, ended=False)
+    again = pod("a").holding(NODE, UUIDS[1]).build()
+    again["metadata"]["uid"] = "second"
+    cluster.apply_pod(again)
+    cluster.apply_topology(told(5, (0, "a", pod("a").uid, None), (1, "a", "second", None)))
+    assert free(cluster) == [2, 3, 4, 5, 6, 7]
+    assert cluster.hand_off_differences() == none_but(left=1)
+    cluster.apply_topology(told(10, (1, "a", "second", None)))
+    assert free(cluster) == [0, 2, 3, 4, 5, 6, 7]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from extender.cluster import pods as module
 from extender.cluster.pods import has_ended, node_of, read_bound_pod, read_plain_pod, uid_of
@@ -219,6 +219,8 @@ def test_a_pod_is_known_by_its_uid(metadata: dict[str, Any], uid: str):
 
 
 @settings(deadline=None, max_examples=200)
+@example({"spec": {"containers": [{"resources": {"limits": {}, "requests": 1}}], "nodeName": "a"}})
+@example({"spec": {"containers": [{"name": "a", "resources": {"limits": {GPU: []}}}], "nodeName": "a"}})
 @given(odd_pods | json_objects)
 def test_no_pod_at_all_crashes_the_reader(raw: dict[str, Any]):
     found = read_bound_pod(raw, GPU)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from tests.builders import Clock
 from topology.agent.api_server import ApiServer, NoAnswerError, RefusedError
 from topology.agent.metrics import Metrics
 from topology.agent.publish import Clocks, Publisher, Target
-from topology.api import GPUTopology, read_gputopology
+from topology.api import GpuHolder, GPUTopology, read_gputopology
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DGX = sample("dgx1v", "node-a", observed_at=NOW)
@@ -250,3 +250,33 @@ def test_every_write_is_counted(bench: Bench) -> None:
     text = bench.metrics.text().decode()
     for what, count in (("spec", 1), ("status", 2), ("event", 1)):
         assert f'linkwise_agent_publishes_total{{what="{what}"}} {count}.0' in text
+
+
+def held_at(seconds: int, *names: str) -> GPUTopology:
+    """Return the machine as it was seen so many seconds later, its first GPU held by these pods."""
+    holders = tuple(GpuHolder(namespace="default", name=name) for name in names)
+    first, *others = DGX.status.gpus
+    gpus = (first.model_copy(update={"holders": holders}), *others)
+    changed = {"observed_at": NOW + timedelta(seconds=seconds), "gpus": gpus, "holders_observed": True}
+    return DGX.model_copy(update={"status": DGX.status.model_copy(update=changed)})
+
+
+def test_a_holder_that_went_is_told_again_by_a_later_look(bench: Bench) -> None:
+    """Once: the first look may be of the very second in which its pod was deleted, which proves nothing to who compares the times."""
+    bench.written(held_at(0, "p"))
+    assert bench.written(held_at(1)) == ["status"]
+    assert bench.written(held_at(2)) == []
+    assert bench.publisher.next_again == NOW + timedelta(seconds=3)
+    assert bench.written(held_at(3)) == ["status"]
+    assert bench.stored().status.observed_at == NOW + timedelta(seconds=3)
+    assert bench.publisher.next_again is None
+    assert bench.written(held_at(30)) == []
+    assert bench.written(held_at(31, "q")) == ["status"]
+    assert bench.publisher.next_again is None, "who comes leaves no doubt"
+
+
+def test_a_status_is_written_again_when_somebody_waits_for_a_later_look(bench: Bench) -> None:
+    """Though it says the same; not before the time, and once for all times that have passed."""
+    bench.written(held_at(0))
+    bench.publisher.again_at(NOW + timedelta(seconds=2), NOW + timedelta(seconds=3), NOW + timedelta(seconds=9))
+    assert [bench.written(held_at(seconds)) for seconds in (1, 4, 8, 9, 10)] == [[], ["status"], [], ["status"], []]

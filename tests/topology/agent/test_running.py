@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,11 +13,12 @@ from structlog.testing import capture_logs
 
 from extender.sample_machines import MESH, sample
 from tests.api_door import TOPOLOGIES, ApiDoor, Call, Raw, api_door, refused
-from tests.builders import Clock
+from tests.builders import Clock, pod
 from tests.kubelet_stand_in import KubeletStandIn, kubelet_at
 from tests.stand_in import QUERY, QUERY_HEADER, Answer, query_rows, write_nvidia_smi, write_sysfs
 from topology.agent import running
 from topology.agent.api_server import ApiServer
+from topology.agent.handoff.plugin import plugin_for
 from topology.agent.metrics import Metrics
 from topology.agent.probe import look
 from topology.agent.prober import Look
@@ -336,6 +338,79 @@ def test_deleting_the_object_makes_the_agent_forget_gpus_that_are_gone(node: Nod
     node.door.topologies.clear()
     node.pass_time(agent, 10)
     assert node.stored().spec.gpu_count == 3
+
+
+# --- the device plugin ---
+
+
+def with_hand_off(node: Node) -> AgentSettings:
+    """Return the settings of an agent that hands over; kubelet is not there yet."""
+    (node.directory / "p").mkdir()
+    paths = {"device_plugin_dir": node.directory / "p", "cdi_dir": node.directory / "cdi", "state_dir": node.directory / "s"}
+    return node.settings.model_copy(update={"hand_off": "cdi", **paths})
+
+
+def test_the_device_plugin_hears_of_the_hardware_although_the_api_server_is_away(node: Node) -> None:
+    """And of its failing."""
+    api = ApiServer.connect(node.door.kubeconfig(node.directory))
+    node.agents.append(api)
+    metrics = Metrics()
+    plugin = plugin_for(with_hand_off(node), api, metrics)
+    assert plugin is not None
+    agent = Agent(node.settings, api, metrics, Clocks(node.clock, lambda: START), plugin)
+    node.door.fault = lambda _: Raw(cut=True)
+    try:
+        agent.looked(node.look())
+        agent.round()
+        assert plugin.hand_off.gpus is not None
+        assert (set(plugin.hand_off.gpus.specs), plugin.hand_off.gpus.ill) == (set(GPUS), {})
+        agent.looked(without_gpu_3(node))
+        agent.round()
+        assert set(plugin.hand_off.gpus.specs) <= set(GPUS)
+    finally:
+        plugin.stop()
+
+
+def test_a_pod_that_was_deleted_before_anybody_saw_it_start_is_followed_by_a_later_look(node: Node) -> None:
+    """Nothing has changed, and yet it is published: the extender keeps the pod's GPUs until then."""
+    api, metrics = ApiServer.connect(node.door.kubeconfig(node.directory)), Metrics()
+    node.agents.append(api)
+    plugin = plugin_for(with_hand_off(node), api, metrics)
+    assert plugin is not None
+    began = START + timedelta(seconds=node.clock.now)
+    agent = Agent(node.settings, api, metrics, Clocks(node.clock, lambda: START + timedelta(seconds=node.clock.now)), plugin)
+    try:
+        agent.looked(node.look())
+        agent.round()
+        plugin.pods.replace([pod("p").holding("node-a", GPUS[0]).build()])
+        plugin.news.changed()
+        node.pass_time(agent, 3, step=1)
+        assert node.stored().status.observed_at == began
+        plugin.pods.replace([])
+        plugin.news.changed()
+        node.pass_time(agent, 3, step=1)
+        assert node.stored().status.observed_at == began + timedelta(seconds=5), "a second after the deletion was heard of"
+        node.pass_time(agent, 20, step=1)
+        assert node.stored().status.observed_at == began + timedelta(seconds=19), "and for clocks that differ, 15 s after it"
+    finally:
+        plugin.stop()
+
+
+def test_a_signal_ends_the_agent_with_its_device_plugin(node: Node) -> None:
+    """Sockets and threads go with it."""
+
+    def end(call: Call) -> Raw | None:
+        if call.path.endswith("/status"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return None
+
+    node.door.fault = end
+    settings = with_hand_off(node)
+    others = set(threading.enumerate())  # of tests before this one, just ending
+    run_agent(settings.model_copy(update={"kubeconfig": node.door.kubeconfig(node.directory)}))
+    ours = ("pod-watch", "pod-events", "registration", "plugin-")
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith(ours) and thread not in others] == []
+    assert list(settings.device_plugin_dir.glob("*.sock")) == []
 
 
 # --- the process ---

@@ -21,6 +21,19 @@ def test_defaults_of_the_running_agent_are_those_of_the_design() -> None:
     assert (settings.kubeconfig, settings.context, settings.metrics_port) == (None, None, 0)
 
 
+def test_the_hand_off_is_off_until_somebody_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = AgentSettings(node_name="node-a")
+    assert (settings.hand_off, settings.around, settings.offer_gpu_memory, settings.gpu_reserve_mib) == ("off", "observe", True, 0)
+    assert settings.nvidia_cdi_dirs == (Path("/etc/cdi"), Path("/var/run/cdi"))
+    assert settings.start_patience_s < 30, "kubelet waits no longer"
+    monkeypatch.setenv("LINKWISE_AGENT_HAND_OFF", "ids")
+    monkeypatch.setenv("LINKWISE_AGENT_NVIDIA_CDI_DIRS", '["/run/cdi"]')
+    settings = agent_settings("node-a")
+    assert (settings.hand_off, settings.nvidia_cdi_dirs) == ("ids", (Path("/run/cdi"),))
+    with pytest.raises(InputError, match="agent settings: hand_off"):
+        agent_settings("node-a", hand_off="maybe")
+
+
 def test_further_settings_go_by_name_and_none_leaves_them_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKWISE_AGENT_METRICS_PORT", "8889")
     monkeypatch.setenv("LINKWISE_AGENT_HEARTBEAT_S", "30")

@@ -111,7 +111,7 @@ def test_a_misfit_would_be_found() -> None:
 def full(kind: str) -> dict[str, Any]:
     """Return an object in which every optional field is set."""
     topology, now = sample(kind, "node-a"), datetime(2026, 3, 1, tzinfo=UTC)
-    holder = GpuHolder(namespace="default", name="train-0", container="main")
+    holder = GpuHolder(namespace="default", name="train-0", container="main", uid="uid-1", memory_mib=4096, planned=True)
     gpus = tuple(GpuStatus(uuid=gpu.uuid, healthy=False, reason="lost", memory_used_mib=1, holders=(holder,)) for gpu in topology.spec.gpus)
     conditions = (Condition(type="LinksKnown", status="True", reason="MatrixRead", message="…", last_transition_time=now),)
     status = GPUTopologyStatus(observed_at=now, gpus=gpus, holders_observed=True, conditions=conditions, free_gpus=0, health="8 of 8 lost")

@@ -1,0 +1,95 @@
+"""The agent of a real node: `linkwise agent` as a process inside, with a stand-in nvidia-smi and sysfs, and the hand-off switched on.
+
+It runs as the DaemonSet's pod would: kubelet's sockets, the CDI folder and the processes are those of the node, at their usual paths. What is its own on the
+node (`/var/lib/linkwise`) lies in the node's folder, by the same path inside and outside, and outlives a reboot.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.sample_machines import SAMPLE_MACHINES
+from tests.e2e import cgroups
+from tests.e2e.agents import agent_command
+from tests.e2e.enclosure import InsideProgram
+from tests.e2e.node import RealNode
+from tests.e2e.objects import GPU
+from tests.e2e.program import free_port, wait_until
+
+# So that a test takes seconds; the pace of the hand-off itself is the one that is shipped.
+FAST = {
+    "LINKWISE_AGENT_PROBE_EVERY_S": "0.5",
+    "LINKWISE_AGENT_FAILING_EVERY_S": "0.5",
+    "LINKWISE_AGENT_HOLDERS_EVERY_S": "0.5",
+    "LINKWISE_AGENT_LOOK_UP_EVERY_S": "1",
+}
+
+
+class NodeAgent:
+    """One agent on a machine of a kind (`extender.sample_machines`); ``environment`` adds to its settings."""
+
+    def __init__(self, node: RealNode, kind: str = "dgx1v", environment: Mapping[str, str] | None = None, *, user: str = "linkwise-agent") -> None:
+        self.node = node
+        self.machine = SAMPLE_MACHINES[kind]
+        self.uuids = self.machine.uuids(node.name)
+        self.state = node.directory / "linkwise"
+        stand_ins = node.directory / "agent"
+        command = agent_command(stand_ins, kind, node.name)
+        self.nvidia_smi = Path(command[command.index("--nvidia-smi") + 1])
+        self._command = [*command, "--kubeconfig", node.plane.kubeconfig(user)]
+        self._metrics = free_port()
+        self._environment = {
+            **FAST,
+            "LINKWISE_AGENT_METRICS_PORT": str(self._metrics),
+            "LINKWISE_AGENT_HAND_OFF": "cdi",
+            "LINKWISE_AGENT_STATE_DIR": str(self.state),
+            "LINKWISE_AGENT_NVIDIA_CDI_DIRS": "[]",  # not the machine's own
+            "LINKWISE_AGENT_CGROUP_ROOT": str(cgroups.show(node.directory.name, node.directory / "cgroups")),
+            **(environment or {}),
+        }
+        self.program: InsideProgram = self.start()
+
+    def start(self, environment: Mapping[str, str] | None = None) -> InsideProgram:
+        """Start it, also again, and return its process; ``environment`` adds to its settings this once (`LINKWISE_AGENT_FAULT_AT`)."""
+        self.program = self.node.run("agent", self._command, {**self._environment, **(environment or {})})
+        return self.program
+
+    def wait_allocatable(self, timeout: float = 60) -> "NodeAgent":
+        """Wait until kubelet offers all GPUs."""
+        wait_until(lambda: self.node.allocatable(GPU) == self.machine.size, timeout, f"{self.machine.size} GPUs are allocatable")
+        return self
+
+    def start_before_kubelet(self) -> None:
+        """Start it while no kubelet runs; it has looked at the hardware when this returns, and registers as soon as it can.
+
+        A DaemonSet's agent comes after kubelet, which has rejected the pods with devices by then, as it does with every device plugin.
+        """
+        self.start()
+        wait_until(lambda: self.metric("linkwise_agent_probe_seconds_count"), 30, "the agent has looked at the hardware")
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's samples that carry these labels; 0 where there is none, or nobody answers."""
+        try:
+            text = httpx.get(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10).text
+        except httpx.HTTPError:
+            return 0
+        samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+        return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
+
+    def restart(self, environment: Mapping[str, str] | None = None) -> None:
+        """End it, unless it has ended, and start it again; kubelet offers its GPUs when this returns. ``environment`` as in `start`."""
+        self.stop()
+        self.start(environment)
+        self.wait_allocatable()
+
+    def stop(self) -> None:
+        """End it, and wait until the Node says that nothing is offered."""
+        self.program.stop()
+        wait_until(lambda: self.node.allocatable(GPU) == 0, 20, "no GPU is allocatable")
+
+    def topology(self) -> dict[str, Any]:
+        """Return what it has published."""
+        return self.node.plane.api().get("GPUTopology", self.node.name)

@@ -1,0 +1,94 @@
+"""The hand-off on a real node while its parts are restarted or killed: kubelet, containerd, the agent at each of its steps, the node.
+
+Running containers run on, those that start again have the GPUs that they had, and at the end nothing is kept from anybody.
+"""
+
+import pytest
+
+from tests.builders import pod
+from tests.e2e.node_pods import wait_printed
+from tests.e2e.program import wait_until
+from tests.e2e.workload import Workload
+from topology.agent.handoff import faults
+
+CRASH = "ended; exit 1"
+
+
+@pytest.mark.parametrize("which", ["kubelet", "containerd", "the agent"])
+def test_containers_run_on_while_a_part_restarts_and_the_next_pod_gets_other_gpus(workload: Workload, which: str) -> None:
+    """Pods that run are not touched, and the next one has what they leave."""
+    workload.run(pod("a").gpus(2), pod("b").shared(4))
+    wait_until(lambda: all(phase == "Running" for phase, _, _ in workload.states().values()), 20, "both run")
+    before = workload.states()
+    restart = {"kubelet": workload.node.restart_kubelet, "containerd": workload.node.restart_containerd, "the agent": workload.agent.restart}
+    restart[which]()
+    workload.agent.wait_allocatable()  # kubelet forgets its plugins
+    workload.run(pod("c").gpus(4))
+    workload.check()
+    assert {name: state for name, state in workload.states().items() if name != "c"} == before
+    workload.check_nothing_is_kept()
+
+
+def test_a_container_that_crashes_starts_again_on_the_same_gpus(workload: Workload) -> None:
+    """Every attempt has the GPUs of the allocation, while other pods come and go."""
+    workload.create(pod("crashes").gpus(2), then=CRASH, restartPolicy="Always")
+    wait_printed(workload.node, "crashes", attempt=0)
+    workload.run(pod("other").gpus(2))
+    wait_printed(workload.node, "crashes", attempt=2, timeout=60)
+    starts = [start for start in workload.check() if start.environment["HOSTNAME"] == "crashes"]
+    assert len({start.gpus for start in starts}) == 1
+    assert len(starts) >= 3
+
+
+def test_a_container_in_back_off_goes_on_after_kubelet_was_restarted(workload: Workload) -> None:
+    """Its pod is admitted anew, with the same ids and GPUs."""
+    workload.create(pod("crashes").gpus(2), then=CRASH, restartPolicy="Always")
+    wait_printed(workload.node, "crashes", attempt=1)
+    workload.node.restart_kubelet()
+    wait_printed(workload.node, "crashes", attempt=3, timeout=90)
+    assert len({start.gpus for start in workload.check()}) == 1
+
+
+def test_after_a_reboot_pods_have_the_gpus_that_they_had(workload: Workload) -> None:
+    """With its agent there in time, kubelet starts every container again, and each has what its allocation says."""
+    workload.run(pod("a").gpus(2), pod("b").gpus(4), pod("c").shared(4), restartPolicy="Always")
+    workload.node.reboot(before_kubelet=workload.agent.start_before_kubelet)
+    for name in "abc":
+        wait_printed(workload.node, name, attempt=1, timeout=60)
+    assert len(workload.check()) == 6
+    workload.check_nothing_is_kept()
+
+
+def test_pods_that_kubelet_rejects_after_a_reboot_fail_and_free_their_gpus(workload: Workload) -> None:
+    """The agent comes too late: kubelet's own rule. What is left is free for others."""
+    workload.run(pod("a").gpus(8), restartPolicy="Always")
+    workload.node.reboot()
+    workload.agent.start()
+    workload.node.wait_phase("a", "Failed")
+    workload.agent.wait_allocatable()
+    workload.run(pod("b").gpus(8))
+    assert len(workload.hand_offs.starts()) == 2
+
+
+@pytest.mark.parametrize("point", faults.POINTS)
+def test_an_agent_that_is_killed_at_any_step_harms_nobody(workload: Workload, point: str) -> None:
+    """The pod of that moment starts with its GPUs when the agent is back, or fails as kubelet's rule is; the pods beside it run on; nothing is kept."""
+    workload.run(pod("beside").gpus(2))
+    workload.run(pod("leaves").gpus(2))
+    workload.agent.restart({"LINKWISE_AGENT_FAULT_AT": point})
+    workload.delete("leaves")
+    workload.wait_gone("leaves")
+    # It needs what the one before had, so that steps of clearing up are passed as well.
+    workload.create(pod("meets-it").gpus(6))
+    wait_until(lambda: not workload.agent.program.running(), 60, f"the agent has died at {point}")
+    workload.agent.restart()
+    if point.startswith("allocate"):
+        workload.node.wait_phase("meets-it", "Failed")
+    elif point.startswith("retire"):
+        # Clearing up after the pod that left may come before kubelet admits this one: then it finds no plugin, and fails.
+        wait_until(lambda: workload.states()["meets-it"][0] in ("Running", "Failed"), 60, "the pod runs, or kubelet has rejected it")
+    else:
+        wait_printed(workload.node, "meets-it", timeout=60)
+    assert workload.states()["beside"][:2] == ("Running", 0)
+    workload.check()
+    workload.check_nothing_is_kept()

@@ -1,0 +1,48 @@
+"""Named points of the hand-off at which a test can end the agent, or make it fail: what is on disk then must be enough for the next one.
+
+`hand_off` and `garbage` pass through them. In an agent that runs, nothing happens at a point, unless `LINKWISE_AGENT_FAULT_AT` names it: then the process
+is killed there, as a power cut would do it; that is for tests on a real kubelet.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+Fault = Callable[[str], None]
+
+ALLOCATE_BEFORE_RECORD: Final = "allocate-before-record"
+ALLOCATE_AFTER_RECORD: Final = "allocate-after-record"
+START_BEFORE_IDENTITY: Final = "start-before-identity"
+START_AFTER_IDENTITY: Final = "start-after-identity"
+START_AFTER_HOLDING: Final = "start-after-holding"  # what the container holds is on disk, nothing else yet
+START_AFTER_FILES: Final = "start-after-files"
+START_AFTER_SPEC: Final = "start-after-spec"
+RETIRE_AFTER_SPEC: Final = "retire-after-spec"
+RETIRE_AFTER_FILES: Final = "retire-after-files"
+
+POINTS: Final = (
+    ALLOCATE_BEFORE_RECORD,
+    ALLOCATE_AFTER_RECORD,
+    START_BEFORE_IDENTITY,
+    START_AFTER_IDENTITY,
+    START_AFTER_HOLDING,
+    START_AFTER_FILES,
+    START_AFTER_SPEC,
+    RETIRE_AFTER_SPEC,
+    RETIRE_AFTER_FILES,
+)
+
+
+def no_fault(_point: str) -> None:
+    """Pass every point."""
+
+
+def killed_at(point: str) -> Fault:
+    """Return what kills this process at one point."""
+
+    def pass_or_die(here: str) -> None:
+        if here == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return pass_or_die
