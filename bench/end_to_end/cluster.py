@@ -6,6 +6,7 @@ them here, and 5,000 nodes' would be 125 writes a second beside what is measured
 """
 
 import contextlib
+import random
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,10 +18,11 @@ import orjson
 
 from bench import snapshot
 from bench.end_to_end.door import MERGE, Call, Door, RefusedError
+from tests.builders import pod
 from tests.e2e import build
 from tests.e2e.checks import allocation_of
 from tests.e2e.control_plane import STAGES, ControlPlane
-from tests.e2e.objects import node_object
+from tests.e2e.objects import node_object, pod_object
 from tests.e2e.program import Program, answers_ok, free_port, wait_until
 
 JsonObject = dict[str, Any]
@@ -30,6 +32,7 @@ FILLERS: Final = "load"  # namespace of the pods that fill the cluster, as `benc
 ARRIVING: Final = "default"  # namespace of the pods that a round creates
 NODES: Final = "/api/v1/nodes"
 TOPOLOGIES: Final = "/apis/linkwise.dev/v1alpha1/gputopologies"
+SIZES: Final = (1, 1, 1, 1, 2)  # GPUs of a pod, 1.2 in the mean: 1,000 pods are two thirds of what 500 half-full nodes have left
 GPU_MEMORY: Final = "linkwise.dev/gpu-memory"
 _GONE_S: Final = 120.0
 
@@ -48,10 +51,10 @@ class LoadedCluster:
         self.nodes = nodes
         self.seed = seed
         self.kwok: Program
-        objects = snapshot.make(nodes, 0.5, seed)["items"]
+        objects = snapshot.make(nodes, 0.0, seed)["items"]
         self.topologies: list[JsonObject] = [item for item in objects if item["kind"] == "GPUTopology"]
         self._batches = 0
-        self._fillers: list[JsonObject] = [item for item in objects if item["kind"] == "Pod"]
+        self._fillers = fillers(self.topologies, random.Random(seed))
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +105,7 @@ class LoadedCluster:
 
     def fill(self) -> None:
         """Create bound pods that hold half of the GPUs; before the policy that would refuse them is there."""
-        self.door.each(Call("POST", pods_path(FILLERS), orjson.dumps(stored(item))) for item in self._fillers)
+        self.door.each(Call("POST", pods_path(FILLERS), orjson.dumps(item)) for item in self._fillers)
         wait_until(
             lambda: not self.door.items(pods_path(FILLERS), fieldSelector="status.phase=Pending", limit="1"), 300, "KWOK runs the pods that fill"
         )
@@ -123,7 +126,7 @@ class LoadedCluster:
         filler = self._fillers[0]
         forged = {**filler, "metadata": {**filler["metadata"], "name": "forged"}}
         try:
-            self.door.send(Call("POST", f"{pods_path(FILLERS)}?dryRun=All", orjson.dumps(stored(forged))))
+            self.door.send(Call("POST", f"{pods_path(FILLERS)}?dryRun=All", orjson.dumps(forged)))
         except RefusedError as error:
             if "linkwise-allocation" not in str(error):
                 raise
@@ -160,18 +163,24 @@ class LoadedCluster:
         return {"etcd": self.plane.etcd.pid, "kube-apiserver": self.plane.kube_apiserver.pid, "kwok": self.kwok.pid}
 
 
+def fillers(topologies: Iterable[JsonObject], rng: random.Random) -> list[JsonObject]:
+    """Return bound pods that hold about half of the GPUs, of the sizes that arrive: a cluster in its stride, whose target workload does not move in the middle of a round."""
+    found = []
+    for topology in topologies:
+        node, gpus = topology["metadata"]["name"], topology["spec"]["gpus"]
+        taken = [gpu["uuid"] for gpu in rng.sample(gpus, len(gpus)) if rng.random() < 0.5]
+        while taken:
+            size = min(len(taken), rng.choice(SIZES))
+            own, taken = taken[:size], taken[size:]
+            found.append(pod_object(pod(f"{node.partition('.')[0]}-{len(taken)}", FILLERS).holding(node, *own), "default-scheduler"))
+    return found
+
+
 def node_of(topology: JsonObject) -> JsonObject:
     """Return the Node of a topology: ready, its GPUs counted whole and as memory."""
     gpus = topology["spec"]["gpus"]
     memory = sum(gpu["memoryMiB"] // 1024 for gpu in gpus)
     return node_object(topology["metadata"]["name"], len(gpus), resources={GPU_MEMORY: str(memory), "pods": "1000"})
-
-
-def stored(pod: JsonObject) -> JsonObject:
-    """Return a pod of `bench.snapshot` as it is created: without uid and status, with an image."""
-    metadata = {key: value for key, value in pod["metadata"].items() if key != "uid"}
-    containers = [{**container, "image": "registry.example/none"} for container in pod["spec"]["containers"]]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**pod["spec"], "containers": containers}}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ On few cores everything competes: what a program takes from the others counts as
 import os
 import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,3 +50,13 @@ def resident_mib(status: str) -> float:
 def read_resident_mib(pid: int) -> float:
     """Return the resident memory of a process, MiB."""
     return resident_mib(Path(f"/proc/{pid}/status").read_text())
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started and that run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(path.parent.name))
+    return found

@@ -7,6 +7,7 @@ otherwise. The null extender is built with Go once a run (`bench/null_extender`)
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import orjson
 from bench.end_to_end.cluster import LoadedCluster
 from bench.end_to_end.door import Door
 from bench.end_to_end.expositions import Counts, scrape
+from bench.end_to_end.processes import children
 from bench.end_to_end.variants import Variant, Who, configuration
 from tests.e2e.extender import RunningExtender, serve
 from tests.e2e.program import Program, StartError, answers_ok, free_port
@@ -29,6 +31,7 @@ NULL_EXTENDER: Final = Path(__file__).parents[1] / "null_extender"
 SETTINGS: Final = {"LINKWISE_STALE_AFTER_S": "864000"}
 _CLIENT: Final = {"qps": 5000, "burst": 5000}
 _START_S: Final = 120.0
+_QUIET_S: Final = 12.0  # the target is looked at every 10 s
 
 
 @dataclass(slots=True)
@@ -75,10 +78,20 @@ def asked(cluster: LoadedCluster, who: Who) -> Iterator[tuple[str, RunningExtend
     else:
         extender = serve(cluster.plane, environment=SETTINGS).wait_leads(timeout=_START_S)
         extender.wait_open(*cluster.names, timeout=_START_S)
+        wait_settled(extender.program.pid)
         try:
             yield extender.url, extender, {"extender": extender.program.pid}
         finally:
             extender.stop()
+
+
+def wait_settled(pid: int) -> None:
+    """Wait until a fresh extender has worked out what its cluster is asked for: beside the calls, in children, some seconds of a processor each time that the target workload moves."""
+    deadline, quiet_at = time.monotonic() + _START_S, time.monotonic()
+    while time.monotonic() - quiet_at < _QUIET_S and time.monotonic() < deadline:
+        time.sleep(0.2)
+        if children(pid):
+            quiet_at = time.monotonic()
 
 
 def start_scheduler(cluster: LoadedCluster, settings: JsonObject, gates_off: tuple[str, ...] = ()) -> tuple[Program, str]:

@@ -28,7 +28,7 @@ def text(sizes: Sequence[Size], shares: Sequence[Shares], verdicts: Sequence[Ver
 
 _METHOD: Final = (
     "Pods a second from the first creation to the last binding, through a real kube-apiserver and a fresh kube-scheduler for every round, KWOK's nodes; rounds of all variants are interleaved on the same "
-    f"cluster. {WARM_UP} pods go before the clock starts. Pods ask for one GPU, every fifth for two. `stock` is kube-scheduler's own sample of nodes, `100 percent` the profile `linkwise`. Figures are medians "
+    f"cluster. {WARM_UP} pods go before the clock starts, and a fresh extender has worked out what the cluster is asked for. Pods ask for one GPU, every fifth for two. `stock` is kube-scheduler's own sample of nodes, `100 percent` the profile `linkwise`. Figures are medians "
     "over the rounds (least to most in brackets); ratios are taken within each round.\n"
 )
 _TIMES: Final = (

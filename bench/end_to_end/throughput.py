@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from bench.end_to_end.bound import PATIENCE_S, Bound
-from bench.end_to_end.cluster import ARRIVING, LoadedCluster, pods_path
+from bench.end_to_end.cluster import ARRIVING, SIZES, LoadedCluster, pods_path
 from bench.end_to_end.door import Call
 from bench.end_to_end.expositions import Counts
 from bench.end_to_end.processes import Cpu, read_cpu
@@ -25,7 +25,6 @@ from tests.e2e.program import wait_until
 
 JsonObject = dict[str, Any]
 
-SIZES: Final = (1, 1, 1, 1, 2)  # GPUs, 1.2 in the mean: 1,000 pods are two thirds of what 500 half-full nodes have left
 WARM_UP: Final = 20  # pods that open connections and fill caches before the clock starts
 _IN_TREE: Final = ("PreFilter", "Filter", "PreScore", "Score")  # within the scheduling algorithm; asking an extender is within it and in none of them
 

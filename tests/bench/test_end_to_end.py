@@ -1,15 +1,19 @@
 """What the end-to-end bench reads from programs, and how it judges what it has read; the run itself is in tests/e2e."""
 
+import os
+import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
 from bench.end_to_end import binds, judging, report, start, variants
 from bench.end_to_end.binds import Binds
-from bench.end_to_end.cluster import node_of, stored
+from bench.end_to_end.cluster import SIZES, fillers, node_of
 from bench.end_to_end.expositions import Counts, read_counts
 from bench.end_to_end.judging import Size, asked_share, fuller, judge, ratios
-from bench.end_to_end.processes import Cpu, cpu_seconds, resident_mib
+from bench.end_to_end.processes import Cpu, children, cpu_seconds, resident_mib
 from bench.end_to_end.shares import Shares
 from bench.end_to_end.start import Start
 from bench.end_to_end.throughput import Round, Timed, round_of, wanted
@@ -63,6 +67,15 @@ def test_resident_memory_is_read_in_mib_and_none_is_none():
     assert resident_mib("Name:\tx\n") == 0.0
 
 
+def test_the_children_of_a_process_are_found_while_they_run():
+    """Not those of others."""
+    before = set(children(os.getpid()))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert set(children(os.getpid())) - before == {child.pid}
+        assert child.stdin is not None
+        child.stdin.close()
+
+
 def test_a_round_is_put_together_from_what_was_counted_of_its_profile():
     """What kube-scheduler spends outside of its plugins is the algorithm's time less theirs."""
     calls = read_counts(
@@ -106,14 +119,16 @@ def test_pods_of_a_round_go_to_the_profile_that_samples_so():
     assert {item["spec"]["schedulerName"] for item in wanted("b1", 1, Sampling.STOCK)} == {"default-scheduler"}
 
 
-def test_a_node_offers_what_its_topology_has_and_what_fills_it_is_a_pod_that_may_be_created():
-    """The pods that fill hold GPUs of their own nodes, none of them twice."""
-    items = make(20, 0.5, 3)["items"]
-    topologies = [item for item in items if item["kind"] == "GPUTopology"]
+def test_a_node_offers_what_its_topology_has_and_half_of_it_is_held_by_pods_of_the_sizes_that_arrive():
+    """None of them holds a GPU of another node, or one that is held."""
+    topologies = [item for item in make(100, 0.0, 3)["items"] if item["kind"] == "GPUTopology"]
     assert node_of(topologies[0])["status"]["allocatable"]["nvidia.com/gpu"] == str(len(topologies[0]["spec"]["gpus"]))
-    pods = [stored(item) for item in items if item["kind"] == "Pod"]
-    assert not any("status" in item or "uid" in item["metadata"] for item in pods)
-    assert len(check_pods([{**item, "status": {"phase": "Running"}} for item in pods], topologies)) == len(pods) > 20
+    pods = fillers(topologies, random.Random(3))
+    held = check_pods([{**item, "status": {"phase": "Running"}} for item in pods], topologies)
+    gpus = sum(len(topology["spec"]["gpus"]) for topology in topologies)
+    assert sum(map(len, held.values())) == pytest.approx(gpus / 2, rel=0.1)
+    assert len(held) == len(pods)
+    assert {len(uuids) for uuids in held.values()} == set(SIZES)
 
 
 def test_binds_onto_one_node_take_the_roomiest_and_the_others_spread_over_those_with_room():
