@@ -94,15 +94,6 @@ def test_a_pod_whose_init_container_alone_asks_for_gpus(node: HandOffNode, gpus:
     assert node.run(raw) == {"init": {gpus[2]}}
 
 
-def test_the_same_ids_going_back_and_forth_never_bring_the_predecessors_gpus(node: HandOffNode, gpus: list[str]) -> None:
-    """Two pods take turns on one GPU of kubelet's, with plans on two others."""
-    node.kubelet.stubborn = True
-    for turn in range(30):
-        raw = node.bind(pod(f"turn-{turn}").holding(NODE, gpus[turn % 2]))
-        assert node.run(raw) == {"main": {gpus[turn % 2]}}
-        node.delete(raw)
-
-
 def test_a_pod_that_came_back_under_its_name_gets_its_new_plan_while_the_cache_lags(node: HandOffNode, gpus: list[str]) -> None:
     """A StatefulSet's: the cache still has the one of before."""
     before = node.bind(pod("db-0").holding(NODE, gpus[0]), "uid-1")
