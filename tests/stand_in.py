@@ -157,6 +157,19 @@ def old_query(machine: SampleMachine, seed: str = SEED) -> str:
     return "\n".join(["index, uuid, pci.bus_id, name, memory.total [MiB], memory.used [MiB], driver_version", *rows]) + "\n"
 
 
+LOST_SENTENCE = "Unable to determine the device handle for GPU{at}: {bus}: GPU is lost.  Reboot the system to recover this GPU\n"
+
+
+def losing(machine: SampleMachine, at: int, seed: str = SEED, *, topo_too: bool = False) -> dict[str, Answer]:
+    """Return what nvidia-smi says when a GPU has fallen off the bus: a line in its place, exit status 15; ``topo_too``: `topo -m` says nothing else."""
+    line = LOST_SENTENCE.format(at=at, bus=machine.bus_ids[at][4:])
+    rows = query_rows(machine, seed)
+    del rows[at]
+    listed = "".join(f"GPU {i}: {machine.model} (UUID: {uuid})\n" for i, uuid in enumerate(machine.uuids(seed)) if i != at)
+    answers = {QUERY: Answer(line + "\n".join([QUERY_HEADER, *rows]) + "\n", 15), LIST: Answer(listed + line, 15)}
+    return {**answers, TOPO: Answer(line, 15)} if topo_too else answers
+
+
 def nvlink(machine: SampleMachine, seed: str = SEED) -> str:
     """Return the text of `nvidia-smi nvlink -s`."""
     lines = []

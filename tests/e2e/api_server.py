@@ -111,13 +111,16 @@ class ApiServer:
         """Apply every document of a YAML file, in its order."""
         return [self.apply(item) for item in yaml.safe_load_all(path.read_text(encoding="utf-8")) if item]
 
-    def delete(self, kind: str, name: str, namespace: str | None = None, *, grace_s: int | None = None) -> None:
-        """DELETE an object; one that is gone is as good as deleted. ``grace_s`` 0 deletes a bound pod at once, as a forced deletion does."""
+    def delete(self, kind: str, name: str, namespace: str | None = None, *, grace_s: int | None = None) -> JsonObject:
+        """DELETE an object and return the answer: the object as it is being deleted, or a Status; empty for one that is gone, which is as good.
+
+        ``grace_s`` 0 deletes a bound pod at once, as a forced deletion does.
+        """
         query = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
         try:
-            self.request("DELETE", self._path(self._resource(kind), name, namespace), query=query)
+            return self.request("DELETE", self._path(self._resource(kind), name, namespace), query=query)
         except NotFoundError:
-            return
+            return {}
 
     def delete_all(self, kind: str) -> None:
         """Delete all objects of a kind without grace, in every namespace but kube-system, where the API server keeps its own."""

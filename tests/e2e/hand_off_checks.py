@@ -68,6 +68,24 @@ class HandOffs:
             found.append(Start(uid, container, {name: value for name, _, value in lines}, path.stat().st_mtime, end))
         return found[::-1]
 
+    def wrongly_told(self, topology: JsonObject) -> list[str]:
+        """Return a sentence for each holder in the status of a GPUTopology who was promised otherwise, and for each GPU with one holder too many."""
+        wrong = []
+        for gpu in topology["status"]["gpus"]:
+            holders = gpu.get("holders", [])
+            wrong += [problem for holder in holders if holder["planned"] for problem in self._against_told(gpu["uuid"], holder)]
+            whole = {holder["uid"] for holder in holders if "memoryMiB" not in holder}
+            others = {holder["uid"] for holder in holders} - whole
+            if len(whole) > 1 or (whole and others):
+                wrong.append(f"{gpu['uuid']} is told to be held by {', '.join(sorted(self._names.get(uid, uid) for uid in whole | others))}")
+        return wrong
+
+    def _against_told(self, uuid: str, holder: JsonObject) -> list[str]:
+        promised, told = self._promised.get((holder["uid"], holder["container"]), {}), holder.get("memoryMiB", 0)
+        if promised.get(uuid) == told:
+            return []
+        return [f"container {holder['container']} of {holder['name']} was promised {promised} and is told to hold {told or 'all'} of {uuid}"]
+
     def check(self, gone: Iterable[str] = ()) -> list[Start]:
         """Return every start; raises AssertionError with every sentence about what is wrong.
 

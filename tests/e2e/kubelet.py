@@ -98,6 +98,8 @@ class Kubelet:
             # Not what a test waits for: a device shows in the Node's status, and a static pod starts, within a second.
             "nodeStatusUpdateFrequency": "1s",
             "fileCheckFrequency": "1s",
+            # A container that crashes starts again at once, and then after this long instead of 10, 20, 40 s; kubelet is restarted within it.
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "3s"},
             "kubeAPIQPS": 500,
             "kubeAPIBurst": 1000,
             "eventRecordQPS": 0,

@@ -18,6 +18,7 @@ from tests.e2e.enclosure import InsideProgram
 from tests.e2e.node import RealNode
 from tests.e2e.objects import GPU
 from tests.e2e.program import free_port, wait_until
+from tests.stand_in import Answer, losing, write_nvidia_smi
 
 # So that a test takes seconds; the pace of the hand-off itself is the one that is shipped.
 FAST = {
@@ -29,9 +30,20 @@ FAST = {
 
 
 class NodeAgent:
-    """One agent on a machine of a kind (`extender.sample_machines`); ``environment`` adds to its settings."""
+    """One agent on a machine of a kind (`extender.sample_machines`).
 
-    def __init__(self, node: RealNode, kind: str = "dgx1v", environment: Mapping[str, str] | None = None, *, user: str = "linkwise-agent") -> None:
+    ``environment`` adds to its settings, ``server`` is another way to the API server (`FaultProxy.url`).
+    """
+
+    def __init__(
+        self,
+        node: RealNode,
+        kind: str = "dgx1v",
+        environment: Mapping[str, str] | None = None,
+        *,
+        user: str = "linkwise-agent",
+        server: str | None = None,
+    ) -> None:
         self.node = node
         self.machine = SAMPLE_MACHINES[kind]
         self.uuids = self.machine.uuids(node.name)
@@ -39,7 +51,7 @@ class NodeAgent:
         stand_ins = node.directory / "agent"
         command = agent_command(stand_ins, kind, node.name)
         self.nvidia_smi = Path(command[command.index("--nvidia-smi") + 1])
-        self._command = [*command, "--kubeconfig", node.plane.kubeconfig(user)]
+        self._command = [*command, "--kubeconfig", node.plane.kubeconfig(user, server=server)]
         self._metrics = free_port()
         self._environment = {
             **FAST,
@@ -89,6 +101,22 @@ class NodeAgent:
         """End it, and wait until the Node says that nothing is offered."""
         self.program.stop()
         wait_until(lambda: self.node.allocatable(GPU) == 0, 20, "no GPU is allocatable")
+
+    def lose(self, gpu: int) -> None:
+        """Let nvidia-smi report a GPU lost from now on."""
+        self._install("lost", losing(self.machine, gpu, self.node.name))
+
+    def repair(self) -> None:
+        """Let nvidia-smi report all GPUs again."""
+        self._install("whole", {})
+
+    def _install(self, name: str, replaced: Mapping[str, Answer]) -> None:
+        """Let another nvidia-smi answer, between two calls and never within one."""
+        folder = self.nvidia_smi.parent
+        script = write_nvidia_smi(folder / name, self.machine, seed=self.node.name, replaced=replaced)
+        new = folder / "new"
+        new.symlink_to(script)
+        new.replace(self.nvidia_smi)
 
     def topology(self) -> dict[str, Any]:
         """Return what it has published."""

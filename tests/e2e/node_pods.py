@@ -17,13 +17,14 @@ from tests.e2e.program import wait_until
 
 JsonObject = dict[str, Any]
 
-RUN_ON = "trap 'ended; exit 0' TERM; sleep 2147483647 & wait"
+RUN_ON = "sleep 2147483647 & wait"
 END = "ended; exit 0"
 
 _RECORDS = "/records"
+# Told to end before it has printed it says so too: process 1 of a container heeds no signal that it has no trap for.
 _RECORD = (
+    "ended() { [ -z $record ] || touch $record.end; }; trap 'ended; exit 0' TERM; "
     f"if [ -d {_RECORDS} ]; then record=$(mktemp {_RECORDS}/$POD_UID.$CONTAINER.XXXXXX); env > $record.start; fi; "
-    "ended() { [ -z $record ] || touch $record.end; }; "
 )
 _PRINT = "env | sed 's/^/env /'; for path in /dev/*; do echo dev ${path##*/}; done; echo printed"
 

@@ -15,7 +15,7 @@ from tests.e2e.conftest import MANIFESTS
 from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.program import Program, free_port, wait_until
 from tests.kubelet_stand_in import KubeletStandIn, kubelet_at
-from tests.stand_in import LIST, OLD_QUERY, P2P, QUERY, QUERY_HEADER, SENTENCES, TOPO, Answer, p2p, query_rows, write_nvidia_smi, write_sysfs
+from tests.stand_in import LIST, OLD_QUERY, P2P, QUERY, SENTENCES, Answer, losing, p2p, write_nvidia_smi, write_sysfs
 from topology.api import GPUTopology, read_gputopology
 
 LINKWISE = Path(__file__).parents[2] / ".venv" / "bin" / "linkwise"
@@ -28,7 +28,6 @@ FAST = {
     "LINKWISE_AGENT_HOLDERS_EVERY_S": "0.5",
     "LINKWISE_AGENT_LOOK_UP_EVERY_S": "1",
 }
-LOST_LINE = "Unable to determine the device handle for GPU5: 0000:BB:00.0: GPU is lost.  Reboot the system to recover this GPU\n"
 NO_DEVICES = Answer("No devices were found\n", 6)
 
 
@@ -283,20 +282,12 @@ def test_peer_access_that_the_driver_takes_away_is_published_and_told_and_so_is_
     assert node.events("NVLinkGone") == node.events("LinksChanged") == []
 
 
-def losing_gpu_5(machine: SampleMachine, seed: str, *, topo: Answer) -> dict[str, Answer]:
-    """Return what nvidia-smi says when GPU 5 has fallen off the bus: a line in its place, exit status 15."""
-    rows = query_rows(machine, seed)
-    del rows[5]
-    listed = "".join(f"GPU {i}: {machine.model} (UUID: {uuid})\n" for i, uuid in enumerate(machine.uuids(seed)) if i != 5)
-    return {QUERY: Answer(LOST_LINE + "\n".join([QUERY_HEADER, *rows]) + "\n", 15), LIST: Answer(listed + LOST_LINE, 15), TOPO: topo}
-
-
 def test_a_lost_gpu_goes_out_of_the_pool_and_comes_back_while_the_others_work(make_node: MakeNode) -> None:
     """Even where it takes the whole of `topo -m` with it: the other seven keep their NVLinks."""
     node = make_node(NVSWITCH)
     node.start()
     before = node.wait_published()
-    node.install(NVSWITCH, replaced=losing_gpu_5(NVSWITCH, "node-a", topo=Answer(LOST_LINE, 15)))
+    node.install(NVSWITCH, replaced=losing(NVSWITCH, 5, "node-a", topo_too=True))
     lost = node.wait(lambda found: found.status.health == "1 of 8 lost", "the loss is published")
     assert [gpu.healthy for gpu in lost.status.gpus] == [True] * 5 + [False] + [True] * 2
     assert [gpu.uuid for gpu in lost.status.gpus] == [gpu.uuid for gpu in before.spec.gpus]

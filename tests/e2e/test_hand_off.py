@@ -48,49 +48,6 @@ def test_pods_created_together_have_their_own_gpus_each(workload: Workload) -> N
     assert len(set().union(*(start.gpus for start in workload.check()))) == 8
 
 
-def test_pods_that_come_and_go_at_random_always_have_their_own_gpus(workload: Workload) -> None:
-    """Bursts of mixed pods up to what the node can hold, half of them deleted at random each time: no start is wrong, no GPU is in two containers."""
-    chosen = random.Random(8)
-    living: set[str] = set()
-    for wave in range(6):
-        burst = [mixed(f"p{wave}-{number}", chosen) for number in range(6)]
-        workload.create(*burst)
-        living |= {builder.name for builder in burst}
-        workload.wait_settled(living)
-        workload.check()
-        leaving = chosen.sample(sorted(living), len(living) // 2)
-        workload.delete(*leaving)
-        living -= set(leaving)
-    workload.wait_settled(living)
-    assert len(workload.check()) >= 20
-
-
-def mixed(name: str, chosen: random.Random) -> PodBuilder:
-    """Return a pod of a random kind."""
-    kinds = (
-        pod(name).gpus(1),
-        pod(name).gpus(2),
-        pod(name).gpus(4),
-        pod(name).shared(4),
-        pod(name).shared(8),
-        pod(name).gpus(1, "a").gpus(1, "b"),
-        pod(name).gpus(1).init(2),
-        pod(name).gpus(1).sidecar(1),
-    )
-    return chosen.choice(kinds)
-
-
-def test_gpus_that_go_to_and_fro_are_never_the_predecessor_s(workload: Workload) -> None:
-    """Two pods of all GPUs between them, deleted and created again by turns under their old names: each start has its own pod's, also with the same ids."""
-    workload.run(pod("left").gpus(4), pod("right").gpus(4))
-    for turn in range(10):
-        name = ("left", "right")[turn % 2]
-        workload.delete(name)
-        workload.wait_gone(name)
-        workload.run(pod(name).gpus(4))
-    assert len(workload.check()) == 12
-
-
 def test_kubelet_s_own_ids_are_the_planned_gpus_where_pods_come_one_at_a_time(workload: Workload) -> None:
     """Other tools map kubelet's ids to pods, and are right in at least 95 of 100 starts."""
     chosen = random.Random(20)

@@ -83,3 +83,34 @@ def test_a_killed_container_is_not_held_against_its_successor(hand_offs: HandOff
     ran(hand_offs, "a", 10, None, NVIDIA_VISIBLE_DEVICES="GPU-1")
     ran(hand_offs, "b", 20, None, NVIDIA_VISIBLE_DEVICES="GPU-1")
     assert len(hand_offs.check(gone=["a"])) == 2
+
+
+def told(**holders: list[dict[str, object]]) -> dict[str, object]:
+    """Return a GPUTopology whose status tells these holders, by GPU."""
+    return {"status": {"gpus": [{"uuid": uuid.replace("_", "-"), "holders": some} for uuid, some in holders.items()]}}
+
+
+def holder(uid: str, mib: int = 0, *, planned: bool = True) -> dict[str, object]:
+    return {"uid": uid, "name": f"pod-{uid}", "container": "main", "planned": planned, **({"memoryMiB": mib} if mib else {})}
+
+
+def test_holders_that_were_promised_so_are_told_rightly(hand_offs: HandOffs) -> None:
+    """Whole, in parts, idle, and from around the extender."""
+    right = told(GPU_1=[holder("a")], GPU_2=[holder("c", 4096), holder("d", 512)], GPU_3=[holder("stranger", planned=False)], GPU_4=[])
+    assert hand_offs.wrongly_told(right) == []
+
+
+@pytest.mark.parametrize(
+    ("holders", "said"),
+    [
+        pytest.param(
+            {"GPU_2": [holder("a")]}, "container main of pod-a was promised {'GPU-1': 0} and is told to hold all of GPU-2", id="another GPU"
+        ),
+        pytest.param({"GPU_2": [holder("c", 9)]}, "was promised {'GPU-2': 4096} and is told to hold 9 of GPU-2", id="another part"),
+        pytest.param({"GPU_1": [holder("a"), holder("b")]}, "GPU-1 is told to be held by pod-a, pod-b", id="two holders"),
+        pytest.param({"GPU_2": [holder("c", 4096), holder("x", planned=False)]}, "GPU-2 is told to be held by pod-c, x", id="whole beside a part"),
+    ],
+)
+def test_what_is_told_wrongly_is_found(hand_offs: HandOffs, holders: dict[str, list[dict[str, object]]], said: str) -> None:
+    """By promise, and by who is beside whom."""
+    assert said in "\n".join(hand_offs.wrongly_told(told(**holders)))

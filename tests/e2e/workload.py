@@ -4,7 +4,10 @@ The fixture `workload` gives one to a test, with the node empty before and after
 (`tests.e2e.hand_off_checks`).
 """
 
+import json
+from collections import defaultdict
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from tests.builders import PodBuilder, pod
@@ -14,6 +17,7 @@ from tests.e2e.hand_off_checks import HandOffs, Start
 from tests.e2e.node_agent import NodeAgent
 from tests.e2e.node_pods import RUN_ON, on_node, wait_printed
 from tests.e2e.program import wait_until
+from topology.agent.pod_resources import list_claims
 
 
 class Workload:
@@ -52,31 +56,57 @@ class Workload:
         events = wait_until(lambda: self.api.events(name, reason=reason), 10, f"an event {reason} about {name}")
         return str(events[0]["message"])
 
-    def delete(self, *names: str) -> None:
-        """Delete pods with their grace period, without waiting."""
+    def delete(self, *names: str) -> list[JsonObject]:
+        """Delete pods with their grace period, without waiting; returns them as they are being deleted."""
         self.note()
-        for name in names:
-            self.api.delete("Pod", name, "default")
+        deleted = [self.api.delete("Pod", name, "default") for name in names]
+        # One that was bound meanwhile may start yet; one that was not is gone, and the answer tells no more of it.
+        deleted = [answer for answer in deleted if answer.get("kind") == "Pod"]
+        self.hand_offs.note(deleted)
+        return deleted
+
+    def crash(self, name: str) -> None:
+        """Kill the first container of a pod, as a bug in it would."""
+        status = self.api.get("Pod", name)["status"]["containerStatuses"][0]
+        self.node.containerd.ctr("tasks", "kill", "--signal", "SIGKILL", status["containerID"].removeprefix("containerd://"))
 
     def wait_gone(self, *names: str) -> None:
         """Wait until the API server has none of these pods."""
         wait_until(lambda: not {each["metadata"]["name"] for each in self.api.items("Pod")} & set(names), 30, f"{', '.join(names)} are gone")
 
-    def wait_settled(self, living: Collection[str], timeout: float = 90) -> None:
-        """Wait until every bound pod runs, every other one was refused for want of room, and no pod is left but these; none may fail."""
-        wait_until(lambda: self._settled(self.note(), living), timeout, "every bound pod runs")
-
-    def check(self) -> list[Start]:
-        """Check the allocations, and every start so far; returns the starts."""
+    def check(self, gone: Collection[str] = ()) -> list[Start]:
+        """Check the allocations, and every start so far; returns the starts. ``gone`` as in `HandOffs.check`."""
         check_cluster(self.api)
         self.note()
-        return self.hand_offs.check()
+        return self.hand_offs.check(gone)
+
+    def check_told(self) -> None:
+        """Check what is told at this moment: the agent's holders have what they were promised, and no id of kubelet's is in two pods."""
+        topology, claims = self.agent.topology(), list_claims(self.node.kubelet.pod_resources)
+        self.note()  # afterwards: who is told of was there
+        assert not self.hand_offs.wrongly_told(topology)
+        pods: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for claim in claims:
+            pods[claim.resource, claim.device].add(claim.pod)
+        assert not {device: names for device, names in pods.items() if len(names) > 1}
 
     def check_nothing_is_kept(self) -> None:
         """Delete every pod, and let one that wants all GPUs run: nothing is left behind in the extender, the agent or kubelet."""
         self.delete(*(each["metadata"]["name"] for each in self.api.items("Pod")))
         self.run(pod("wants-all").gpus(self.agent.machine.size))
         self.check()
+        wait_until(lambda: set(self._left().values()) == {1}, 10, "one token, one spec and one holder are left")
+
+    def _left(self) -> dict[str, int]:
+        """Return how much there is of what a container leaves on the node."""
+        tokens = [_read(path) for path in (self.agent.state / "tokens").glob("*.json")]
+        holders = {holder["uid"] for gpu in self.agent.topology()["status"]["gpus"] for holder in gpu.get("holders", ())}
+        return {
+            "tokens": sum(1 for token in tokens if token.get("holding") is not None),  # one that never started is kept for a minute
+            "files": sum(1 for _ in (self.agent.state / "containers").iterdir()),
+            "specs": sum(1 for _ in self.node.cdi.glob("linkwise.dev-*.json")),
+            "holders": len(holders),
+        }
 
     def note(self) -> list[JsonObject]:
         """Remember what the pods were promised, and return them."""
@@ -84,15 +114,11 @@ class Workload:
         self.hand_offs.note(pods)
         return pods
 
-    @staticmethod
-    def _settled(pods: list[JsonObject], living: Collection[str]) -> bool:
-        failed = {each["metadata"]["name"]: each["status"] for each in pods if each["status"]["phase"] == "Failed"}
-        assert not failed, failed
-        return all(
-            each["metadata"]["name"] in living and (each["status"]["phase"] == "Running" if each["spec"].get("nodeName") else _refused(each))
-            for each in pods
-        )
 
-
-def _refused(pod: JsonObject) -> bool:
-    return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
+def _read(path: Path) -> JsonObject:
+    """Return what a file holds, nothing where it has just gone."""
+    try:
+        found: JsonObject = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    return found
