@@ -1,7 +1,7 @@
 """One look at this node: asks nvidia-smi and the kernel, and returns the GPUTopology that describes it.
 
 Called by `linkwise agent --once` through `once`; the running agent calls `look` (through `prober`), and adds what it remembers before it goes on to
-`publication`. In call order: who is there (`--query-gpu`, `-q -x` where that is not enough, `-L`, the kernel), how they are joined (`topo -m`, else the
+`publication`; between two looks it takes a `glance`. In call order: who is there (`--query-gpu`, `-q -x` where that is not enough, `-L`, the kernel), how they are joined (`topo -m`, else the
 kernel's PCIe paths), which of them the driver keeps apart (`topo -p2p r`), and then `publication`, which decides what that makes.
 
 nvidia-smi is asked several times, and every question may fail by itself. Failures that speak of the whole node (no driver, no device, no answer) end
@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from topology.agent.publication import Facts, publication
+from topology.agent.publication import Answering, Facts, publication
 from topology.agent.run import NvidiaSmi, find_nvidia_smi
 from topology.agent.settings import AgentSettings
 from topology.agent.sysfs import fill_from_kernel, read_links
@@ -55,7 +55,8 @@ def probe(settings: AgentSettings, clock: Callable[[], datetime] = utc_now) -> G
 def look(settings: AgentSettings, stop: threading.Event | None = None) -> Facts:
     """Return what nvidia-smi and the kernel tell; raises NvidiaSmiError where that describes nothing, at once when ``stop`` is set meanwhile."""
     smi = find_nvidia_smi(settings.nvidia_smi, settings.timeout_s, stop)
-    inventory = fill_from_kernel(_inventory(smi), settings.sysfs_root)
+    listed = _inventory(smi)
+    inventory = fill_from_kernel(listed, settings.sysfs_root)
     if _lacks_detail(inventory):
         inventory = fill_from_kernel(inventory.merged(_or_nothing(smi, read_query_xml, "-q", "-x")), settings.sysfs_root)
     inventory = inventory.merged(_of_the_same(inventory, _or_nothing(smi, read_nvlink_status, "nvlink", "-s")))
@@ -63,7 +64,16 @@ def look(settings: AgentSettings, stop: threading.Event | None = None) -> Facts:
         facts = Facts(inventory, _answer(smi, read_topology, "topo", "-m"))
     except InputError as error:
         facts = _fallback(inventory, settings, error)
-    return replace(facts, refused=_refused(smi)) if len(inventory.gpus) > 1 else facts
+    return replace(facts, refused=_refused(smi) if len(inventory.gpus) > 1 else None, answering=_answering(listed))
+
+
+def glance(settings: AgentSettings, stop: threading.Event | None = None) -> Answering:
+    """Return which GPUs are there and which of them are lost: the first questions of a look, and the quickest. Raises as `look` does."""
+    return _answering(_inventory(find_nvidia_smi(settings.nvidia_smi, settings.timeout_s, stop)))
+
+
+def _answering(inventory: Inventory) -> Answering:
+    return frozenset((gpu.uuid, gpu.bus_id, gpu.lost) for gpu in inventory.gpus)
 
 
 def _inventory(smi: NvidiaSmi) -> Inventory:

@@ -1,7 +1,7 @@
 """Looks at the hardware again and again, in a thread of its own: nvidia-smi may take seconds, or hang, while heartbeats and holders go on.
 
-Started by `running`, which is woken after each look and takes the latest. Goes faster while something is broken, so that a repaired GPU is usable within
-seconds, and slower on a node without GPUs. `stop` ends a look that is under way, and the nvidia-smi that it waits for.
+Started by `running`, which is woken after each look and takes the latest. Between two looks it glances at who is there: a GPU that is lost, or is back, is
+looked at within seconds. Looks come faster while something is broken, and slower on a node without GPUs. `stop` ends a look that is under way, and the nvidia-smi that it waits for.
 """
 
 import threading
@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from topology.agent.probe import look
+from topology.agent.probe import glance, look
 from topology.agent.publication import Facts
 from topology.agent.settings import AgentSettings
 from topology.errors import InputError, InternalError, LinkwiseError, NvidiaSmiError, NvidiaSmiFailure
@@ -71,7 +71,27 @@ class Prober:
             if self._stop.is_set():
                 return
             self._looked(found)
-            self._stop.wait(self._pause_s(found))
+            self._wait(found)
+
+    def _wait(self, found: Look) -> None:
+        """Wait for the time of the next look, for other GPUs than this one found, or for the end."""
+        until = time.monotonic() + self._pause_s(found)
+        while (left_s := until - time.monotonic()) > 0:
+            pause_s = self._glance_pause_s(found)
+            if self._stop.wait(min(left_s, pause_s)) or (pause_s < left_s and self._has_changed(found)):
+                return
+
+    def _glance_pause_s(self, found: Look) -> float:
+        """Return how long to wait for a glance: a driver that takes long, as one without persistence mode does, is not kept busy."""
+        return max(self._settings.glance_every_s, found.seconds)
+
+    def _has_changed(self, found: Look) -> bool:
+        if found.facts is None:
+            return False
+        try:
+            return glance(self._settings, self._stop) != found.facts.answering
+        except Exception:  # noqa: BLE001  # whatever it is, a look finds out and tells
+            return True
 
     def _look(self) -> Look:
         started = time.monotonic()

@@ -44,6 +44,9 @@ _UUID: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{1
 _NOT_TOLD: Final = frozenset({None, "", "N/A"})  # N/A as the MIG mode of a model that has none
 
 
+Answering = frozenset[tuple[str | None, str | None, bool]]  # UUID, bus id and whether it is lost, of each GPU
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What was found on a node.
@@ -51,6 +54,7 @@ class Facts:
     ``fallback`` says that the matrix is one of PCIe paths from the kernel and why, ``failed`` only how `topo -m` failed; both are None where it did not.
     Of an earlier look (`recall`): ``kept`` says why the whole matrix is from then, ``notes`` which parts are; ``vanished`` holds the UUIDs of lost GPUs
     that nothing but the earlier look tells of. ``refused``: pairs of GPU indices without peer access, and the driver's word for it; None where nothing told.
+    ``answering``: who the first questions told of, for `probe.glance`.
     """
 
     inventory: Inventory
@@ -61,6 +65,7 @@ class Facts:
     notes: tuple[str, ...] = ()
     vanished: frozenset[str] = frozenset()
     refused: Mapping[tuple[int, int], str] | None = None
+    answering: Answering = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

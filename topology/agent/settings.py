@@ -38,6 +38,8 @@ class AgentSettings(BaseSettings):
     context: Annotated[str | None, Field(description="context of the kubeconfig")] = None
     metrics_port: Annotated[int, Field(ge=0, le=65535, description="where /metrics and /healthz are served; 0: nowhere")] = 0
     probe_every_s: Annotated[float, Field(gt=0, description="between two looks at the hardware")] = 30.0
+    # A lost GPU is out of the pool, and a repaired one in it again, within 15 s: this, a look of a second or so, and up to 10 s in which kubelet writes its Node.
+    glance_every_s: Annotated[float, Field(gt=0, description="between two questions, who is there, from look to look")] = 4.0
     # Pods that wait for a repaired GPU are tried again within seconds of the repair, so what is broken is looked at more often.
     failing_every_s: Annotated[float, Field(gt=0, description="the same while the driver fails or a GPU is lost")] = 10.0
     no_gpu_every_s: Annotated[float, Field(gt=0, description="the same on a node without NVIDIA GPUs")] = 120.0

@@ -7,7 +7,7 @@ from queue import Queue
 import pytest
 
 from extender.sample_machines import MESH
-from tests.stand_in import LIST, OLD_QUERY, QUERY, QUERY_HEADER, Answer, query_rows, write_nvidia_smi, write_sysfs
+from tests.stand_in import LIST, OLD_QUERY, QUERY, QUERY_HEADER, Answer, losing, query_rows, write_nvidia_smi, write_sysfs
 from topology.agent import prober
 from topology.agent.prober import Look, Prober
 from topology.agent.settings import AgentSettings
@@ -34,6 +34,44 @@ def test_looks_come_one_after_the_other_until_it_is_stopped(tmp_path: Path) -> N
     assert prober.alive()
     prober.stop()
     assert not prober.alive()
+
+
+def test_a_gpu_that_is_lost_or_back_between_two_looks_is_looked_at_at_once(tmp_path: Path) -> None:
+    looks: Queue[Look] = Queue()
+    write_sysfs(tmp_path, MESH)
+    script = write_nvidia_smi(tmp_path, MESH)
+    prober = Prober(settings(script, probe_every_s=3600, failing_every_s=3600, glance_every_s=0.01), looks.put)
+    prober.start()
+    assert looks.get(timeout=PATIENCE_S).all_well
+    for number, replaced in enumerate((losing(MESH, 2), {}, NO_DEVICES)):
+        other = write_nvidia_smi(tmp_path / str(number), MESH, replaced=replaced)
+        (tmp_path / "new").symlink_to(other)
+        (tmp_path / "new").replace(script)
+        look = looks.get(timeout=PATIENCE_S)
+        assert (look.all_well, look.no_gpus) == (not replaced, replaced is NO_DEVICES)
+    prober.stop()
+
+
+def test_nobody_is_told_of_a_glance_that_finds_the_same(tmp_path: Path) -> None:
+    looks: Queue[Look] = Queue()
+    write_sysfs(tmp_path, MESH)
+    script, calls = tmp_path / "counted", tmp_path / "calls"
+    script.write_text(f'#!/bin/sh\necho $1 >> {calls}\nexec {write_nvidia_smi(tmp_path, MESH)} "$@"\n')
+    script.chmod(0o755)
+    prober = Prober(settings(script, probe_every_s=3600, glance_every_s=0.01), looks.put)
+    prober.start()
+    looks.get(timeout=PATIENCE_S)
+    waited = threading.Event()
+    while calls.read_text().splitlines().count("-L") < 4:  # one of the look, three of glances
+        assert not waited.wait(0.01)
+    prober.stop()
+    assert looks.empty()
+    assert calls.read_text().splitlines().count("topo") == 2
+
+
+def test_a_slow_driver_is_not_kept_busy_with_glances(tmp_path: Path) -> None:
+    prober = Prober(settings(tmp_path), lambda _: None)
+    assert [prober._glance_pause_s(Look(None, None, seconds)) for seconds in (0.3, 9.0)] == [4.0, 9.0]
 
 
 def test_a_failure_is_a_look_too(tmp_path: Path) -> None:
