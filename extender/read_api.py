@@ -14,6 +14,7 @@ from extender.demand_class import as_objects
 from extender.protocol import Binder, JsonObject
 from extender.reasons import CLOSURE_SENTENCES, Refusal
 from extender.verbs import Verbs
+from topology.errors import ApiServerError
 from topology.topology_class import TopologyClass
 
 
@@ -65,11 +66,19 @@ def _held_by(entries: tuple[Entry, ...], uuid: str) -> str | list[JsonObject] | 
 
 
 async def decision(verbs: Verbs, binder: Binder, namespace: str, name: str) -> JsonObject | None:
-    """Return the last decision about a pod; where none is kept, what would be decided now; None for a pod that nobody knows."""
+    """Return the last decision about a pod; where none is kept, what would be decided now; None for a pod that nobody knows.
+
+    What was decided about an earlier pod of that name is not told of one that is there now.
+    """
     kept = verbs.decisions.get(f"{namespace}/{name}")
-    if kept is not None:
+    try:
+        pod = await binder.read_pod(namespace, name)
+    except ApiServerError:
+        if kept is None:
+            raise
+        pod = None
+    if kept is not None and (pod is None or pod["metadata"].get("uid") == kept.uid):
         return explain.to_object(kept, verbs.placement) | {"evaluatedNow": False}
-    pod = await binder.read_pod(namespace, name)
     if pod is None:
         return None
     answer = explain.to_object(verbs.evaluate(pod), verbs.placement) | {"evaluatedNow": True}

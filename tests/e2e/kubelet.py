@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 
 from tests.e2e.containerd import SOCKET
@@ -42,6 +43,12 @@ class Kubelet:
     def healthy(self) -> bool:
         """Whether it says so."""
         return answers_ok(f"http://127.0.0.1:{self._ports[1]}/healthz")
+
+    def pods(self) -> list[str]:
+        """Return the names of the pods that it knows, but for static ones."""
+        answer = httpx.get(f"https://127.0.0.1:{self._ports[0]}/pods", verify=False, timeout=10)  # its certificate is its own
+        metadata = [each["metadata"] for each in answer.json()["items"] or ()]
+        return sorted(each["name"] for each in metadata if each["annotations"]["kubernetes.io/config.source"] == "api")
 
     @property
     def pod_resources(self) -> Path:

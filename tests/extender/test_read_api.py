@@ -1,5 +1,6 @@
 """What people and tools read from a running extender: nodes, one node, the decision about a pod."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from extender import read_api
 from tests.builders import Extender, changed, cluster, extender_on, pod
 from topology.api import AllocatedGpu, Allocation
+from topology.errors import ApiServerError
 
 BUILT = cluster().bridges("pairs").mesh("mesh").pcie("silent")
 UUIDS = BUILT.uuids("pairs")
@@ -158,6 +160,33 @@ async def test_a_kept_decision_is_told():
     found = await read_api.decision(made.verbs, made.binder, "default", "two")
     assert found is not None
     assert (found["pod"], found["evaluatedNow"]) == ("default/two", False)
+
+
+async def test_what_was_decided_about_a_namesake_is_not_told():
+    """A StatefulSet's pod that was deleted and is back, and that nobody has asked about yet."""
+    made = extender_on(BUILT.with_pods(TWO))
+    made.filter(TWO)
+    kept = made.verbs.decisions.get("default/two")
+    assert kept is not None
+    made.verbs.decisions.put(replace(kept, uid="of the one before"))
+    found = await read_api.decision(made.verbs, made.binder, "default", "two")
+    assert found is not None
+    assert found["evaluatedNow"] is True
+
+
+async def test_a_kept_decision_is_told_while_the_api_server_is_away(monkeypatch: pytest.MonkeyPatch):
+    made = extender()
+    made.filter(TWO)
+    monkeypatch.setattr(type(made.binder), "read_pod", nobody_answers)
+    found = await read_api.decision(made.verbs, made.binder, "default", "two")
+    assert found is not None
+    assert found["evaluatedNow"] is False
+    with pytest.raises(ApiServerError):
+        await read_api.decision(made.verbs, made.binder, "default", "nobody")
+
+
+async def nobody_answers(*_: object) -> None:
+    raise ApiServerError("nobody answers")
 
 
 async def test_a_stored_pod_without_a_decision_is_evaluated_now():
