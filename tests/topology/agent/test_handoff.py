@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,11 +17,12 @@ from tests.device_kubelet import AdmissionError, StartError
 from tests.hand_off_node import GPU, MEMORY, NODE, FaultError, HandOffNode, hand_off_node
 from topology.agent.handoff import faults
 from topology.agent.handoff.checkpoint import FILE_NAME
-from topology.agent.handoff.plugin import plugin_for
+from topology.agent.handoff.plugin import DevicePlugin, plugin_for
 from topology.agent.handoff.pod import pod_of
 from topology.agent.handoff.pod_events import PodEvent, PodEvents
 from topology.agent.handoff.pod_watch import PodWatch
 from topology.agent.handoff.pods import Pods, PodUnknownError
+from topology.agent.handoff.registration import _Plugin, _stamp
 from topology.agent.metrics import Metrics
 from topology.errors import InputError
 
@@ -98,7 +100,7 @@ def test_nothing_is_registered_while_another_device_plugin_serves(node: HandOffN
     assert set(node.kubelet.registered) == {GPU, MEMORY}
 
 
-def _made(node: HandOffNode) -> object:
+def _made(node: HandOffNode) -> DevicePlugin:
     plugin = plugin_for(node.settings, node.api, node.metrics)
     assert plugin is not None
     return plugin
@@ -112,6 +114,44 @@ def test_sockets_of_an_agent_that_was_killed_are_removed(node: HandOffNode) -> N
     node.start_agent()
     assert not left.exists()
     assert len(list(node.settings.device_plugin_dir.glob("linkwise-gpu.*.sock"))) == 1
+
+
+def test_no_socket_is_made_before_kubelet_listens_and_one_that_has_just_started_is_registered_with_at_once(node: HandOffNode) -> None:
+    """A kubelet that was killed leaves its socket, and the next one removes whatever is there before it listens; then it admits pods within a second."""
+    node.kubelet.stop()
+    path = node.settings.device_plugin_dir / "kubelet.sock"
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    node.plugin = plugin = _made(node)
+    plugin._registration.look()
+    assert not list(node.settings.device_plugin_dir.glob("linkwise-*"))
+    for one in plugin._registration._plugins:
+        assert not one.may_try(_stamp(path)), "not with this one, for a while"
+        one._not_before = float("inf")
+    node.kubelet.start()
+    plugin.node_is(node.topology, {})
+    node.wait_for_devices()
+
+
+def test_a_socket_that_a_starting_kubelet_may_have_removed_is_made_anew(node: HandOffNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would dial it for ten seconds, and nobody would look meanwhile."""
+    serve, restarts = _Plugin.serve, [GPU]
+
+    def serve_while_kubelet_restarts(plugin: _Plugin, *arguments: Any) -> None:
+        serve(plugin, *arguments)
+        if plugin.resource in restarts:
+            restarts.remove(plugin.resource)
+            node.kubelet.stop()
+            node.kubelet.start()
+
+    monkeypatch.setattr(_Plugin, "serve", serve_while_kubelet_restarts)
+    node.plugin = plugin = _made(node)
+    plugin.refresh()
+    plugin._registration.look()
+    assert GPU not in node.kubelet.registered
+    plugin.node_is(node.topology, {})
+    node.wait_for_devices()
 
 
 def test_without_kubelet_the_agent_waits_for_it(node: HandOffNode) -> None:

@@ -2,8 +2,8 @@
 
 A thread, started by `plugin`. A kubelet that starts removes every socket of its directory and makes `kubelet.sock` anew, so a few times a second this looks whether
 kubelet's socket is another one, whether ours are still there, and whether kubelet listens to us at all (it drops a plugin whose stream ends). Then our
-server is made anew and registered. While NVIDIA's device plugin serves the same directory, nothing is registered: two plugins of one resource would take turns,
-and the other one gives kubelet's ids to containers, whatever was planned.
+server is made anew and registered; once kubelet listens and not before, for until then it removes what it finds. While NVIDIA's device plugin serves the same
+directory, nothing is registered: two plugins of one resource would take turns, and the other one gives kubelet's ids to containers, whatever was planned.
 """
 
 import socket
@@ -99,13 +99,17 @@ class Registration:
         return self._other
 
     def _register(self, plugin: "_Plugin", kubelet: object) -> None:
-        if not plugin.may_try():
+        if not plugin.may_try(kubelet):
             return
+        path = self._directory / KUBELET_SOCKET
         try:
+            _check_listens(path)
             plugin.serve(self._hand_off, self._told)
-            _register_with(self._directory / KUBELET_SOCKET, plugin)
+            if _stamp(path) != kubelet:
+                return  # yet another kubelet: it may have removed what was just made, and would dial it for ten seconds
+            _register_with(path, plugin)
         except (grpc.RpcError, RuntimeError, OSError) as error:
-            plugin.failed()
+            plugin.failed(kubelet)
             why = f"{error.code().name}, {error.details() or 'no message'}" if isinstance(error, grpc.Call) else str(error)
             self._said.say(plugin.resource, f"kubelet does not take the device plugin for {plugin.resource}, tried again until it does: {why}")
         else:
@@ -127,6 +131,7 @@ class _Plugin:
         self._socket: object = None
         self._kubelet: object = None
         self._registered_at = 0.0
+        self._failed_with: object = None
         self._not_before = 0.0
         self._pause_s = _AGAIN_AFTER_S[0]
 
@@ -140,9 +145,9 @@ class _Plugin:
         """Tell whether kubelet listens now."""
         return self.server is not None and self._devices.watchers > 0
 
-    def may_try(self) -> bool:
-        """Tell whether the last failure is long enough ago."""
-        return time.monotonic() >= self._not_before
+    def may_try(self, kubelet: object) -> bool:
+        """Tell whether the last failure is long enough ago, or was with another kubelet: one that has just started admits pods within a second."""
+        return kubelet != self._failed_with or time.monotonic() >= self._not_before
 
     def serve(self, hand_off: HandOff, told: Callable[[], None]) -> None:
         """Listen on a new socket, under a new name: gRPC removes the path of a server that ends, and may do so late."""
@@ -163,9 +168,11 @@ class _Plugin:
         """Note that this kubelet knows the plugin."""
         self._kubelet, self._registered_at, self._pause_s = kubelet, time.monotonic(), _AGAIN_AFTER_S[0]
 
-    def failed(self) -> None:
+    def failed(self, kubelet: object) -> None:
         """Note that it does not, and wait longer each time."""
         self._kubelet = None
+        if kubelet != self._failed_with:
+            self._failed_with, self._pause_s = kubelet, _AGAIN_AFTER_S[0]
         self._not_before = time.monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _AGAIN_AFTER_S[1])
 
@@ -187,6 +194,12 @@ def _stamp(path: Path) -> object:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _check_listens(kubelet: Path) -> None:
+    """Raise OSError where nobody does: a kubelet that was killed leaves its socket behind."""
+    if not _answers(kubelet):
+        raise OSError(f"nobody listens at {kubelet}")
 
 
 def _answers(path: Path) -> bool:
