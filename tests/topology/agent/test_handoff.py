@@ -15,7 +15,7 @@ from tests.api_door import Raw, refused
 from tests.builders import pod
 from tests.device_kubelet import AdmissionError, StartError
 from tests.hand_off_node import GPU, MEMORY, NODE, FaultError, HandOffNode, hand_off_node
-from topology.agent.handoff import faults
+from topology.agent.handoff import faults, registration
 from topology.agent.handoff.checkpoint import FILE_NAME
 from topology.agent.handoff.plugin import DevicePlugin, plugin_for
 from topology.agent.handoff.pod import pod_of
@@ -80,8 +80,8 @@ def test_a_kubelet_that_does_not_listen_any_more_is_registered_with_again(node: 
     plugin = node.start_agent()
     before = len(node.kubelet.registered)
     node.kubelet._drop(GPU)
-    registration = plugin._registration
-    for one in registration._plugins:
+    looker = plugin._registration
+    for one in looker._plugins:
         one._registered_at -= 60
     node.kubelet.wait_for(lambda: len(node.kubelet.registered) > before and GPU in node.kubelet._plugins)
 
@@ -136,7 +136,7 @@ def test_no_socket_is_made_before_kubelet_listens_and_one_that_has_just_started_
 
 def test_a_socket_that_a_starting_kubelet_may_have_removed_is_made_anew(node: HandOffNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would dial it for ten seconds, and nobody would look meanwhile."""
-    serve, restarts = _Plugin.serve, [GPU]
+    serve, register, restarts, existed = _Plugin.serve, registration._register_with, [GPU], list[bool]()
 
     def serve_while_kubelet_restarts(plugin: _Plugin, *arguments: Any) -> None:
         serve(plugin, *arguments)
@@ -145,13 +145,19 @@ def test_a_socket_that_a_starting_kubelet_may_have_removed_is_made_anew(node: Ha
             node.kubelet.stop()
             node.kubelet.start()
 
+    def register_and_note(kubelet: Path, plugin: _Plugin) -> None:
+        existed.append(plugin.server is not None and plugin.server.socket.exists())
+        register(kubelet, plugin)
+
     monkeypatch.setattr(_Plugin, "serve", serve_while_kubelet_restarts)
+    monkeypatch.setattr(registration, "_register_with", register_and_note)
     node.plugin = plugin = _made(node)
     plugin.refresh()
     plugin._registration.look()
-    assert GPU not in node.kubelet.registered
     plugin.node_is(node.topology, {})
     node.wait_for_devices()
+    assert not restarts
+    assert all(existed)
 
 
 def test_without_kubelet_the_agent_waits_for_it(node: HandOffNode) -> None:
