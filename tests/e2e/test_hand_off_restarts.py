@@ -43,7 +43,7 @@ def test_while_the_extender_is_away_containers_start_again_on_the_same_gpus_and_
 ) -> None:
     """The allocation is on the pod: nobody else is asked."""
     workload.run(pod("a").gpus(2), pod("b").shared(4), restartPolicy="Always")
-    extender.program.kill()
+    extender.stop()
     workload.crash("a")
     workload.create(pod("c").gpus(4))
     workload.agent.restart()
@@ -137,6 +137,7 @@ def test_an_agent_that_is_killed_at_any_step_harms_nobody(workload: Workload, po
     workload.create(pod("meets-it").gpus(6))
     wait_until(lambda: not workload.agent.program.running(), 60, f"the agent has died at {point}")
     workload.agent.restart()
+    workload.hurry("meets-it")
     if point.startswith("allocate"):
         workload.node.wait_phase("meets-it", "Failed")
     elif point.startswith("retire"):
