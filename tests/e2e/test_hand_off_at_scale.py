@@ -17,7 +17,8 @@ from tests.e2e.plain_plugin import RESOURCE, PlainPlugin
 from tests.e2e.program import wait_until
 from tests.e2e.workload import Workload
 
-PODS = 200
+PODS = 200  # that start; some more are deleted before they do
+CUT_SHORT = 20
 MOST_WAITING = 12  # more than one burst leaves, so that there is always one of every size that would fit
 THROUGHPUT_PODS = 40
 # Runs on a busy machine differ by a fifth; less than this is no noise.
@@ -57,7 +58,7 @@ def test_200_pods_that_come_in_bursts_and_go_at_random_always_have_their_own_gpu
     lasted = time.monotonic() - began
     starts = workload.check(gone=storm.cut_short)
     started = len({start.uid for start in starts})
-    assert started >= 0.8 * PODS, "most of them ran before they were deleted"
+    assert started >= PODS
     steered, corrected = (workload.agent.metric("linkwise_agent_container_starts_total", ids=ids) - count for ids, count in before.items())
     record_property(
         "two hundred pods",
@@ -73,7 +74,7 @@ class Storm:
     def __init__(self, workload: Workload, chosen: random.Random) -> None:
         self._workload = workload
         self._chosen = chosen
-        self._coming = [chosen.choice(KINDS)(pod(f"p{number}")) for number in range(PODS)]
+        self._coming = [chosen.choice(KINDS)(pod(f"p{number}")) for number in range(PODS + CUT_SHORT)]
         self._pods: list[JsonObject] = []
         self._ran: set[str] = set()
         self.cut_short: set[str] = set()  # deleted before they ran: containers that were being made could not always say when they ended
@@ -102,11 +103,11 @@ class Storm:
         running = sorted(each["metadata"]["name"] for each in self._living() if _runs(each))
         others = sorted(each["metadata"]["name"] for each in self._living() if not _runs(each))
         leaving = self._chosen.sample(running, min(len(running), self._chosen.randint(1, 6)))
-        if others and self._chosen.random() < 0.3:
+        if others and len(self.cut_short) < CUT_SHORT and self._chosen.random() < 0.3:
             leaving.append(self._chosen.choice(others))
-        for each in self._workload.delete(*leaving):
-            if not _runs(each):
-                self.cut_short.add(each["metadata"]["uid"])
+        uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in self._living()}
+        self.cut_short |= {uids[name] for name in leaving if name not in running}
+        self._workload.delete(*leaving)
 
     def _look(self) -> None:
         self._pods = self._workload.note()

@@ -61,14 +61,13 @@ class Workload:
         """Let kubelet try again now to start a pod's containers: any change of the pod makes it; by itself it does so every ten to fifteen seconds."""
         self.api.patch("Pod", name, {"metadata": {"labels": {"hurried": str(time.monotonic_ns())}}}, "default")
 
-    def delete(self, *names: str) -> list[JsonObject]:
-        """Delete pods with their grace period, without waiting; returns them as they are being deleted."""
+    def delete(self, *names: str) -> None:
+        """Delete pods with their grace period, without waiting."""
         self.note()
-        deleted = [self.api.delete("Pod", name, "default") for name in names]
-        # One that was bound meanwhile may start yet; one that was not is gone, and the answer tells no more of it.
-        deleted = [answer for answer in deleted if answer.get("kind") == "Pod"]
-        self.hand_offs.note(deleted)
-        return deleted
+        for name in names:
+            answer = self.api.delete("Pod", name, "default")
+            if answer.get("kind") == "Pod":  # as it was in that moment: bound since then, it may even start
+                self.hand_offs.note([answer])
 
     def crash(self, name: str) -> None:
         """Kill the first container of a pod, as a bug in it would."""
