@@ -53,11 +53,13 @@ class NodeAgent:
         self.nvidia_smi = Path(command[command.index("--nvidia-smi") + 1])
         self._command = [*command, "--kubeconfig", node.plane.kubeconfig(user, server=server)]
         self._metrics = free_port()
+        self._fault = node.directory / "fault"
         self._environment = {
             **FAST,
             "LINKWISE_AGENT_METRICS_PORT": str(self._metrics),
             "LINKWISE_AGENT_HAND_OFF": "cdi",
             "LINKWISE_AGENT_STATE_DIR": str(self.state),
+            "LINKWISE_AGENT_FAULT_FILE": str(self._fault),
             "LINKWISE_AGENT_NVIDIA_CDI_DIRS": "[]",  # not the machine's own
             "LINKWISE_AGENT_CGROUP_ROOT": str(cgroups.show(node.directory.name, node.directory / "cgroups")),
             **(environment or {}),
@@ -65,7 +67,7 @@ class NodeAgent:
         self.program: InsideProgram = self.start()
 
     def start(self, environment: Mapping[str, str] | None = None) -> InsideProgram:
-        """Start it, also again, and return its process; ``environment`` adds to its settings this once (`LINKWISE_AGENT_FAULT_AT`)."""
+        """Start it, also again, and return its process; ``environment`` adds to its settings this once."""
         self.program = self.node.run("agent", self._command, {**self._environment, **(environment or {})})
         return self.program
 
@@ -101,6 +103,10 @@ class NodeAgent:
         """End it, and wait until the Node says that nothing is offered."""
         self.program.stop()
         wait_until(lambda: self.node.allocatable(GPU) == 0, 20, "no GPU is allocatable")
+
+    def die_at(self, point: str) -> None:
+        """Let it kill itself when it next passes a point of the hand-off (`topology.agent.handoff.faults`)."""
+        self._fault.write_text(point)
 
     def lose(self, gpu: int) -> None:
         """Let nvidia-smi report a GPU lost from now on."""

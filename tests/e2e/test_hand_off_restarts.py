@@ -130,7 +130,7 @@ def test_pods_that_kubelet_rejects_after_a_reboot_fail_and_free_their_gpus_at_on
 def test_an_agent_that_is_killed_at_any_step_harms_nobody(workload: Workload, point: str) -> None:
     """The pod of that moment starts with its GPUs when the agent is back, or fails as kubelet's rule is; the pod beside it runs on and can start again; nothing is kept."""
     workload.run(pod("beside").gpus(2), pod("leaves").gpus(2), restartPolicy="Always")
-    workload.agent.restart({"LINKWISE_AGENT_FAULT_AT": point})
+    workload.agent.die_at(point)
     workload.delete("leaves")
     workload.wait_gone("leaves")
     # It needs what the one before had, so that steps of clearing up are passed as well.

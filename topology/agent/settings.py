@@ -73,7 +73,7 @@ class AgentSettings(BaseSettings):
         "/var/lib/linkwise"
     )
     cgroup_root: Annotated[Path, Field(description="the node's cgroup filesystem")] = Path("/sys/fs/cgroup")
-    fault_at: Annotated[str | None, Field(description="for tests: the point of the hand-off at which the agent kills itself")] = None
+    fault_file: Annotated[Path | None, Field(description="for tests: names the point of the hand-off at which the agent kills itself")] = None
 
 
 def agent_settings(

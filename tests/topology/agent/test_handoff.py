@@ -1,5 +1,6 @@
 """The hand-off as the agent runs it: kubelet comes and goes, the API server tells of pods, what is left behind is collected."""
 
+import signal
 import socket
 import threading
 import time
@@ -453,11 +454,17 @@ def test_a_directory_that_cannot_be_is_one_sentence(node: HandOffNode, tmp_path:
         plugin_for(node.settings.model_copy(update={"state_dir": tmp_path / "file"}), node.api, Metrics())
 
 
-def test_a_fault_point_that_does_not_exist_is_one_sentence(node: HandOffNode) -> None:
-    """With those that do."""
-    with pytest.raises(InputError, match="accepted: allocate-before-record"):
-        plugin_for(node.settings.model_copy(update={"fault_at": "somewhere"}), node.api, Metrics())
-    assert plugin_for(node.settings.model_copy(update={"fault_at": faults.POINTS[0]}), node.api, Metrics()) is not None
+def test_an_agent_is_killed_at_the_point_that_a_file_names_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the file comes while it runs."""
+    killed: list[int] = []
+    monkeypatch.setattr(faults.os, "kill", lambda _, number: killed.append(number))
+    fault = faults.killed_by(tmp_path / "fault")
+    for point in faults.POINTS:
+        fault(point)
+    (tmp_path / "fault").write_text(faults.START_AFTER_FILES)
+    for point in faults.POINTS * 2:
+        fault(point)
+    assert killed == [signal.SIGKILL]
 
 
 def test_every_series_is_there_before_anything_happens(node: HandOffNode) -> None:

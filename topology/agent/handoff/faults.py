@@ -1,12 +1,13 @@
 """Named points of the hand-off at which a test can end the agent, or make it fail: what is on disk then must be enough for the next one.
 
-`hand_off` and `garbage` pass through them. In an agent that runs, nothing happens at a point, unless `LINKWISE_AGENT_FAULT_AT` names it: then the process
-is killed there, as a power cut would do it; that is for tests on a real kubelet.
+`hand_off` and `garbage` pass through them. In an agent that runs, nothing happens at a point, unless the file `LINKWISE_AGENT_FAULT_FILE` names it: then the
+process is killed there, as a power cut would do it; that is for tests on a real kubelet.
 """
 
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 Fault = Callable[[str], None]
@@ -38,11 +39,12 @@ def no_fault(_point: str) -> None:
     """Pass every point."""
 
 
-def killed_at(point: str) -> Fault:
-    """Return what kills this process at one point."""
+def killed_by(file: Path) -> Fault:
+    """Return what kills this process at the point that a file names, once: the file goes first. It may come while the process runs."""
 
     def pass_or_die(here: str) -> None:
-        if here == point:
+        if file.exists() and file.read_text(encoding="utf-8") == here:
+            file.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
     return pass_or_die

@@ -202,8 +202,5 @@ def plugin_for(settings: AgentSettings, api: ApiServer, metrics: Metrics) -> Dev
     """Return the plugin, None where the hand-off is off; raises InputError for settings that cannot be."""
     if settings.hand_off == "off":
         return None
-    if settings.fault_at is None:
-        return DevicePlugin(settings, api, metrics)
-    if settings.fault_at not in faults.POINTS:
-        raise InputError(f"LINKWISE_AGENT_FAULT_AT is {settings.fault_at!r}; accepted: {', '.join(faults.POINTS)}")
-    return DevicePlugin(settings, api, metrics, faults.killed_at(settings.fault_at))
+    fault = faults.no_fault if settings.fault_file is None else faults.killed_by(settings.fault_file)
+    return DevicePlugin(settings, api, metrics, fault)
