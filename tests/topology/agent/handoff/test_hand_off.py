@@ -1,6 +1,7 @@
 """A container gets exactly the GPUs of its pod's allocation, or does not start."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -397,15 +398,20 @@ def test_an_agent_that_dies_anywhere_leaves_nothing_wrong(node: HandOffNode, gpu
     assert len(node.specs()) == 1
 
 
-def test_a_node_that_boots_gives_every_pod_its_gpus_again(node: HandOffNode, gpus: list[str]) -> None:
-    """CDI specs lie in memory and are gone, and so may be the agent's own records."""
+@pytest.mark.parametrize(
+    "lost", [pytest.param([], id="its records are there"), pytest.param(["tokens", "containers"], id="its records are gone too")]
+)
+def test_a_node_that_boots_gives_every_pod_its_gpus_again(node: HandOffNode, gpus: list[str], lost: list[str]) -> None:
+    """CDI specs lie in memory and are gone, and so may be all that the agent wrote."""
     pods = [node.bind(pod(f"p{at}").holding(NODE, uuid)) for at, uuid in enumerate(gpus[:3])]
     for raw in pods:
         node.run(raw)
     node.stop_agent()
     node.kubelet.stop()
-    for path in [*node.settings.cdi_dir.iterdir(), *(node.settings.state_dir / "tokens").iterdir()]:
+    for path in node.settings.cdi_dir.iterdir():
         path.unlink()
+    for name in lost:
+        shutil.rmtree(node.settings.state_dir / name)
     node.kubelet.running.clear()
     node.kubelet.start()
     node.start_agent()
