@@ -45,10 +45,10 @@ def test_while_the_extender_is_away_containers_start_again_on_the_same_gpus_and_
     workload.run(pod("a").gpus(2), pod("b").shared(4), restartPolicy="Always")
     extender.stop()
     workload.crash("a")
+    wait_printed(workload.node, "a", attempt=1)
     workload.agent.restart()
     workload.crash("b")
-    for name in "ab":
-        wait_printed(workload.node, name, attempt=1)
+    wait_printed(workload.node, "b", attempt=1)
     workload.create(pod("c").gpus(4))
     workload.wait_event("c", "FailedScheduling")
     assert "nodeName" not in workload.api.get("Pod", "c")["spec"]
