@@ -46,6 +46,9 @@ class Metrics:
         self.hand_off_differences = Gauge(
             "linkwise_hand_off_differences", "Pods that hold other than they were promised, by kind", ["kind"], registry=self.registry
         )
+        self.startup_taints = Gauge(
+            "linkwise_startup_taints", "Nodes that carry the startup taint, by what they wait for", ["awaited"], registry=self.registry
+        )
         self.promises = Gauge("linkwise_promises", "Decisions whose binding has not been confirmed yet", registry=self.registry)
         self.gpus = Gauge("linkwise_gpus", "GPUs by state", ["state"], registry=self.registry)
         self.memory_offered = Gauge(

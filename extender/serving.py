@@ -1,7 +1,7 @@
 """The extender on a real cluster: everything put together, started, and stopped in the right order.
 
-Called by `linkwise serve` without a snapshot. Tasks: four reflectors (pods, nodes, topologies, ConfigMaps of unhealthy GPUs), the lease, events, and a round every fifth of a second for what
-has to be looked after: stale nodes, waiting pods, notices. `Gate` says when a call may be answered: state synced and fresh, and this replica leads.
+Called by `linkwise serve` without a snapshot. Tasks: four reflectors (pods, nodes, topologies, ConfigMaps of unhealthy GPUs), the lease, events, the startup taint, and a round every fifth of a
+second for what has to be looked after: stale nodes, waiting pods, notices. `Gate` says when a call may be answered: state synced and fresh, and this replica leads.
 Stopping: no new calls, what is in flight ends, the Lease is given up, and only then the process goes.
 """
 
@@ -28,11 +28,13 @@ from extender import log_keys
 from extender.app import make_app, make_probe_app
 from extender.calls import Closed
 from extender.cluster import Cluster, View
+from extender.cluster.startup_taint import Awaited
 from extender.kube.bind import KubeBinder
 from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
 from extender.kube.events import KubeEvents
 from extender.kube.lease import Leadership, LeaseName
 from extender.kube.sinks import ConfigMapSink, NodeSink, PodSink, TopologySink
+from extender.kube.untaint import Untainter
 from extender.kube.watch import NODES, PODS, TOPOLOGIES, UNHEALTHY, Reflector
 from extender.metrics import Metrics
 from extender.protocol import JsonObject
@@ -136,6 +138,9 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         gate = Gate(reflectors, leadership, settings)
         metrics.state_age.set_function(lambda: gate.age_s)
         metrics.events_waiting.set_function(lambda: events.waiting)
+        untainter = Untainter(client, lambda: cluster.tainted(datetime.now(UTC), settings.stale_after_s), lambda: leadership.leads, time.monotonic)
+        for awaited in Awaited:
+            metrics.startup_taints.labels(awaited).set_function(partial(_count_awaiting, cluster, settings, awaited))
         app = make_app(verbs, binder, metrics, settings, gate)
         rounds = _Rounds(client, verbs, leadership, settings, gate)
 
@@ -145,7 +150,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
                 await asyncio.wait_for(leadership.looked.wait(), _FIRST_LOOK_S)
 
         runs: list[Callable[[], Awaitable[None]]] = [partial(_after, first_the_lease, reflector.run) for reflector in reflectors]
-        runs += [leadership.run, events.run, rounds.run]
+        runs += [leadership.run, events.run, rounds.run, untainter.run]
         tasks = [asyncio.create_task(_kept_running(run)) for run in runs]
         try:
             await _serve(app, make_probe_app(verbs, metrics, gate), address, announce)
@@ -155,6 +160,11 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
             await asyncio.gather(*tasks, return_exceptions=True)
             if not verbs.bindings.any_may_take_effect():  # else nobody may lead before the Lease has run out
                 await leadership.release()
+
+
+def _count_awaiting(cluster: Cluster, settings: Settings, awaited: Awaited) -> int:
+    """Count the Nodes whose startup taint waits for that."""
+    return sum(each is awaited for _, each in cluster.tainted(datetime.now(UTC), settings.stale_after_s))
 
 
 async def _after(first: Callable[[], Awaitable[None]], run: Callable[[], Awaitable[None]]) -> None:

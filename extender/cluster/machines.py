@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from pydantic import ValidationError
 
 from extender.cluster.columns import NodeGpus
-from topology.api import GpuStatus, GPUTopology, GPUTopologySpec, GPUTopologyStatus, ObjectMeta, read_gputopology
+from topology.api import HAND_OFF_REGISTERED, GpuStatus, GPUTopology, GPUTopologySpec, GPUTopologyStatus, ObjectMeta, read_gputopology
 from topology.capacity import WHOLE
 from topology.collective import Depth
 from topology.inventory import Gpu
@@ -77,7 +77,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """One node's GPUTopology: ``uuids`` by bit, ``unhealthy`` some of them, ``holders`` what its agent observed of each pod."""
+    """One node's GPUTopology: ``uuids`` by bit, ``unhealthy`` some of them, ``holders`` what its agent observed of each pod.
+
+    ``owner``: UID of the Node that it belongs to, empty where it names none. ``registered``: False where its agent is to hand the GPUs over and kubelet does not know it yet.
+    """
 
     name: str
     machine: Machine
@@ -88,6 +91,8 @@ class NodeTopology:
     unhealthy: tuple[str, ...]
     holders: Mapping[HolderKey, Held]
     status: bytes
+    owner: str = ""
+    registered: bool = True
 
     @staticmethod
     def of(topology: GPUTopology, key: bytes = b"") -> "NodeTopology":
@@ -95,6 +100,11 @@ class NodeTopology:
         uuids = tuple(gpu.uuid for gpu in topology.spec.gpus)
         status = topology.status.model_dump_json(by_alias=True, exclude_none=True).encode()
         return _with_status(topology.name, Machine(key, topology), uuids, topology.status, status)
+
+    def of_node(self, raw: Mapping[str, Any]) -> "NodeTopology":
+        """Return it with its owner, as the metadata of the raw object names it."""
+        owner = _owner(raw)
+        return replace(self, owner=owner) if owner else self
 
     def is_same_for_placement(self, other: "NodeTopology") -> bool:
         """Tell whether two differ in nothing that decides where pods fit: a heartbeat, or memory in use."""
@@ -146,8 +156,8 @@ class Machines:
                 status = _read_status(raw)
                 if status is not None:
                     bus_ids = machine.bus_ids if own.bus_ids == machine.bus_ids else own.bus_ids
-                    return _with_status(own.name, machine, own.uuids, *status, bus_ids=bus_ids)
-        found = NodeTopology.of(read_gputopology(raw), b"" if own is None else own.key)
+                    return _with_status(own.name, machine, own.uuids, *status, bus_ids=bus_ids).of_node(raw)
+        found = NodeTopology.of(read_gputopology(raw), b"" if own is None else own.key).of_node(raw)
         if own is not None:
             self._known[own.key] = found.machine
         return found
@@ -200,7 +210,18 @@ def _with_status(
         tuple([gpu.uuid for gpu in status.gpus if not gpu.healthy]),
         _holders(status.gpus),
         text,
+        registered=not any(condition.type == HAND_OFF_REGISTERED and condition.status != "True" for condition in status.conditions),
     )
+
+
+def _owner(raw: Mapping[str, Any]) -> str:
+    """Return the UID of the Node that owns a GPUTopology, empty where it names none."""
+    metadata = raw.get("metadata")
+    owners = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, Mapping) and owner.get("kind") == "Node" and isinstance(owner.get("uid"), str):
+            return str(owner["uid"])
+    return ""
 
 
 def microseconds(time: datetime) -> int:
