@@ -27,7 +27,7 @@ from topology.agent.handoff.kubelet import Kubelet
 from topology.agent.handoff.liveness import Liveness
 from topology.agent.handoff.node_gpus import NodeGpus
 from topology.agent.handoff.nvidia_cdi import NvidiaCdiError
-from topology.agent.handoff.plan import Planned, plan_of
+from topology.agent.handoff.plan import Around, Planned, plan_of
 from topology.agent.handoff.pod_events import PodEvent, PodEvents
 from topology.agent.handoff.pods import Pods
 from topology.agent.handoff.records import Record, Records
@@ -228,7 +228,9 @@ class HandOff:
         given = ", ".join(part.uuid for part in holding.parts)
         if not holding.planned:
             how = series.AROUND
-            why = f"container {one.container.name} was given free GPUs ({given}): its pod has no allocation by Linkwise for this node"
+            plan = plan_of(one.pod, one.container.name, self._rules.node_name)
+            what = f" ({plan.why})" if isinstance(plan, Around) else ""
+            why = f"container {one.container.name} was given free GPUs ({given}): its pod has no allocation by Linkwise for this node{what}"
             self._means.events.say(PodEvent(one.pod, "CameAround", why))
         elif one.entry.resource == GPU_MEMORY:
             how = series.SHARE
