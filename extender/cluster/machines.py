@@ -95,16 +95,11 @@ class NodeTopology:
     registered: bool = True
 
     @staticmethod
-    def of(topology: GPUTopology, key: bytes = b"") -> "NodeTopology":
+    def of(topology: GPUTopology, key: bytes = b"", owner: str = "") -> "NodeTopology":
         """Return what matters of an object that was read as a whole."""
-        uuids = tuple(gpu.uuid for gpu in topology.spec.gpus)
-        status = topology.status.model_dump_json(by_alias=True, exclude_none=True).encode()
-        return _with_status(topology.name, Machine(key, topology), uuids, topology.status, status)
-
-    def of_node(self, raw: Mapping[str, Any]) -> "NodeTopology":
-        """Return it with its owner, as the metadata of the raw object names it."""
-        owner = _owner(raw)
-        return replace(self, owner=owner) if owner else self
+        machine = Machine(key, topology)
+        own = _OwnParts(topology.name, key, tuple(gpu.uuid for gpu in topology.spec.gpus), machine.bus_ids, owner)
+        return _with_status(own, machine, topology.status, topology.status.model_dump_json(by_alias=True, exclude_none=True).encode())
 
     def is_same_for_placement(self, other: "NodeTopology") -> bool:
         """Tell whether two differ in nothing that decides where pods fit: a heartbeat, or memory in use."""
@@ -155,9 +150,8 @@ class Machines:
             if machine is not None:
                 status = _read_status(raw)
                 if status is not None:
-                    bus_ids = machine.bus_ids if own.bus_ids == machine.bus_ids else own.bus_ids
-                    return _with_status(own.name, machine, own.uuids, *status, bus_ids=bus_ids).of_node(raw)
-        found = NodeTopology.of(read_gputopology(raw), b"" if own is None else own.key).of_node(raw)
+                    return _with_status(own, machine, *status)
+        found = NodeTopology.of(read_gputopology(raw), b"" if own is None else own.key, _owner(raw))
         if own is not None:
             self._known[own.key] = found.machine
         return found
@@ -169,6 +163,7 @@ class _OwnParts:
     key: bytes  # all the rest of the spec
     uuids: tuple[str, ...]
     bus_ids: tuple[str | None, ...]
+    owner: str
 
 
 def _own_parts(raw: Mapping[str, Any]) -> _OwnParts | None:
@@ -183,7 +178,8 @@ def _own_parts(raw: Mapping[str, Any]) -> _OwnParts | None:
     except (KeyError, TypeError, AttributeError):
         return None
     is_plain = raw.keys() <= _FIELDS and all(type(text) is str and text for text in (name, *uuids)) and len(set(uuids)) == len(uuids)
-    return _OwnParts(name, key, uuids, bus_ids) if is_plain and all(bus is None or type(bus) is str for bus in bus_ids) else None
+    is_plain = is_plain and all(bus is None or type(bus) is str for bus in bus_ids)
+    return _OwnParts(name, key, uuids, bus_ids, _owner(raw)) if is_plain else None
 
 
 def _read_status(raw: Mapping[str, Any]) -> tuple[GPUTopologyStatus, bytes] | None:
@@ -197,19 +193,18 @@ def _read_status(raw: Mapping[str, Any]) -> tuple[GPUTopologyStatus, bytes] | No
         return None
 
 
-def _with_status(
-    name: str, machine: Machine, uuids: tuple[str, ...], status: GPUTopologyStatus, text: bytes, *, bus_ids: tuple[str | None, ...] | None = None
-) -> NodeTopology:
+def _with_status(own: _OwnParts, machine: Machine, status: GPUTopologyStatus, text: bytes) -> NodeTopology:
     return NodeTopology(
-        name,
+        own.name,
         machine,
-        uuids,
-        machine.bus_ids if bus_ids is None else bus_ids,
+        own.uuids,
+        machine.bus_ids if own.bus_ids == machine.bus_ids else own.bus_ids,
         status.observed_at,
         status.holders_observed,
         tuple([gpu.uuid for gpu in status.gpus if not gpu.healthy]),
         _holders(status.gpus),
         text,
+        own.owner,
         registered=not any(condition.type == HAND_OFF_REGISTERED and condition.status != "True" for condition in status.conditions),
     )
 
