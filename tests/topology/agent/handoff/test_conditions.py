@@ -1,13 +1,20 @@
 """What the hand-off tells in the node's conditions: whether kubelet knows it, and whether GPUs lie where kubelet aligns CPUs to."""
 
+import socket
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from extender.sample_machines import sample
+from tests.builders import pod
+from tests.hand_off_node import NODE, HandOffNode, hand_off_node
 from topology.agent.handoff.conditions import numa_condition, registration_condition
 from topology.agent.handoff.holding import Container, Holding, Kind, Part
 from topology.agent.handoff.node_gpus import NodeGpus
+from topology.agent.handoff.plugin import DevicePlugin, plugin_for
 from topology.agent.handoff.records import Record
 from topology.agent.wanted import with_hand_off
 from topology.api import HAND_OFF_REGISTERED, NUMA_ALIGNED
@@ -72,3 +79,80 @@ def test_a_topology_tells_of_the_hand_off_only_while_it_is_on() -> None:
     on = with_hand_off(with_hand_off(TOPOLOGY, conditions), conditions)
     assert [one.type for one in on.status.conditions if one.type in (HAND_OFF_REGISTERED, NUMA_ALIGNED)] == [HAND_OFF_REGISTERED, NUMA_ALIGNED]
     assert with_hand_off(on, ()) == with_hand_off(TOPOLOGY, ())
+
+
+# --- as the agent tells them ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandOffNode]:
+    """Have a node on which each GPU is on a NUMA node of its own."""
+    with hand_off_node(tmp_path_factory.mktemp("n")) as node:
+        yield node
+
+
+def begun(node: HandOffNode) -> DevicePlugin:
+    """Return the plugin of an agent that has not looked at the hardware yet."""
+    plugin = plugin_for(node.settings, node.api, node.metrics)
+    assert plugin is not None
+    node.plugin = plugin
+    return plugin
+
+
+def wait_told(plugin: DevicePlugin, status: str, reason: str) -> None:
+    """Let other threads come to it that the agent would publish that of its registration."""
+
+    def told() -> tuple[str, str]:
+        registered, _ = plugin.conditions()
+        return registered.status, registered.reason
+
+    deadline, pause = time.monotonic() + 10, threading.Event()
+    while told() != (status, reason):
+        assert time.monotonic() < deadline, told()
+        pause.wait(0.005)
+
+
+def test_whether_kubelet_listens_is_told_as_it_changes(node: HandOffNode) -> None:
+    """By a round at once, without waiting for the next heartbeat: the extender waits for it with the startup taint."""
+    plugin = begun(node)
+    wait_told(plugin, "False", "NotRegistered")
+    heard = threading.Event()
+    plugin.news.heard = heard.set
+    plugin.node_is(node.topology, {})
+    wait_told(plugin, "True", "Registered")
+    assert heard.wait(5)
+    node.kubelet.stop()
+    wait_told(plugin, "False", "NotRegistered")
+    node.kubelet.start()
+    wait_told(plugin, "True", "Registered")
+
+
+def test_another_device_plugin_is_told_while_it_is_in_the_way(node: HandOffNode) -> None:
+    """And not once it is gone, although its socket's file is left."""
+    plugin = begun(node)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(node.settings.device_plugin_dir / "nvidia-gpu.sock"))
+        other.listen()
+        plugin.node_is(node.topology, {})
+        wait_told(plugin, "False", "AnotherPlugin")
+    wait_told(plugin, "True", "Registered")
+
+
+def test_a_container_whose_gpus_are_elsewhere_is_told_while_it_is_there(node: HandOffNode) -> None:
+    """This kubelet takes other ids than it was asked to; the event on the pod says the same."""
+    gpus = [gpu.uuid for gpu in node.topology.spec.gpus]
+    plugin = node.start_agent()
+    node.kubelet.stubborn = True
+    raw = node.bind(pod("train").holding(NODE, gpus[1], gpus[2]))
+    node.catch_up()
+    node.run(raw)
+    _, aligned = plugin.conditions()
+    assert (aligned.status, aligned.reason) == ("False", "GPUsElsewhere")
+    assert "container main of pod default/train (GPUs on NUMA node 1, 2, kubelet's ids on 0, 3)" in aligned.message
+    ((reason, message),) = node.events()
+    assert reason == "NUMANodeDiffers"
+    assert message.startswith("container main has its GPUs on NUMA node 1, 2, kubelet's ids on 0, 3: ")
+    node.delete(raw)
+    node.catch_up()
+    plugin.held.holdings()
+    assert plugin.conditions()[1].status == "True"
