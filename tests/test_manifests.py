@@ -107,7 +107,12 @@ def test_the_policies_speak_of_the_accounts_and_the_keys_that_the_code_has() -> 
     text = (MANIFESTS / "admission-policy.yaml").read_text(encoding="utf-8")
     accounts = set(re.findall(r"system:serviceaccount:([a-z-]+):([a-z-]+)", text))
     assert accounts == {(NAMESPACE, "linkwise-extender"), (NAMESPACE, "linkwise-agent")}
-    assert set(re.findall(r"linkwise\.dev/[a-z-]+", text)) == {annotations.ALLOCATION, annotations.TOPOLOGY_GENERATION, LEADER_LABEL}
+    assert set(re.findall(r"linkwise\.dev/[a-z-]+", text)) == {
+        annotations.ALLOCATION,
+        annotations.TOPOLOGY_GENERATION,
+        annotations.STARTUP_TAINT,
+        LEADER_LABEL,
+    }
     assert {item["spec"]["policyName"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicyBinding"} == {
         item["metadata"]["name"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicy"
     }

@@ -436,9 +436,38 @@ def test_the_extender_wakes_pods_by_a_node_and_changes_nothing_else_of_it(cluste
         {"metadata": {"finalizers": ["linkwise.dev/never"]}},
         {"spec": {"unschedulable": True}},
         {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}},
+        {"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}},
+        {"spec": {"providerID": "cloud:///node-b"}},
     ):
         with pytest.raises(ForbiddenError, match="may change nothing of a Node but the annotation linkwise"):
             extender.patch("Node", "node-a", change)
+
+
+STARTUP = {"key": "linkwise.dev/agent-not-ready", "effect": "NoSchedule"}
+OTHER = {"key": "team/other", "value": "x", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("after", "allowed"),
+    [
+        pytest.param([OTHER], True, id="the startup taint goes"),
+        pytest.param([STARTUP], False, id="another goes"),
+        pytest.param([], False, id="all go"),
+        pytest.param([OTHER, STARTUP | {"effect": "NoExecute"}], False, id="the startup taint becomes another"),
+        pytest.param([OTHER | {"value": "y"}], False, id="another changes beside it"),
+        pytest.param([OTHER, {"key": "team/new", "effect": "NoSchedule"}], False, id="one comes beside it"),
+        pytest.param([OTHER, STARTUP, STARTUP | {"effect": "NoExecute"}], False, id="a startup taint comes"),
+    ],
+)
+def test_the_extender_takes_the_startup_taint_from_a_node_and_no_other(cluster: LiveCluster, after: list[JsonObject], allowed: bool) -> None:
+    cluster.api.patch("Node", "node-a", {"spec": {"taints": [OTHER, STARTUP], "unschedulable": True}})
+    extender = cluster.plane.api("linkwise-extender")
+    if allowed:
+        extender.patch("Node", "node-a", {"spec": {"taints": after}})
+        assert cluster.api.get("Node", "node-a")["spec"] == {"taints": after, "unschedulable": True}
+    else:
+        with pytest.raises(ForbiddenError, match="take nothing away but the taint linkwise"):
+            extender.patch("Node", "node-a", {"spec": {"taints": after}})
 
 
 def test_an_agent_publishes_the_topology_of_its_own_node_and_of_no_other(cluster: LiveCluster, tmp_path: Path) -> None:
