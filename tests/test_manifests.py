@@ -116,7 +116,14 @@ def test_the_policies_speak_of_the_accounts_and_the_keys_that_the_code_has() -> 
     assert {item["spec"]["policyName"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicyBinding"} == {
         item["metadata"]["name"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicy"
     }
-    assert all(item["spec"]["failurePolicy"] == "Fail" for item in applied() if item["kind"] == "ValidatingAdmissionPolicy")
+
+
+def test_a_policy_that_refuses_lets_nothing_in_where_it_fails_and_one_that_warns_is_never_in_the_way() -> None:
+    actions = {
+        item["spec"]["policyName"]: item["spec"]["validationActions"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    found = {(item["spec"]["failurePolicy"], *actions[item["metadata"]["name"]]) for item in applied() if item["kind"] == "ValidatingAdmissionPolicy"}
+    assert found == {("Fail", "Deny"), ("Ignore", "Warn")}
 
 
 def test_the_images_are_the_one_that_the_kustomization_renames_in_the_version_of_the_package() -> None:

@@ -174,6 +174,36 @@ def test_a_template_with_an_allocation_makes_no_pods_and_its_owner_is_told(clust
     assert cluster.api.items("Pod", TEAM) == []
 
 
+def misplaced(kind: str, *, on_template: bool) -> JsonObject:
+    """Return a workload whose wish is on itself, and on its template as well or not."""
+    asked = pod_object(pod("train", TEAM).gpus(2).annotated(min_bandwidth="100"))
+    wish, labels = asked["metadata"]["annotations"], {"app": "train"}
+    runs_once = kind in {"Job", "CronJob"}
+    template = {
+        "metadata": {"labels": labels, "annotations": wish if on_template else {"team": "a"}},
+        "spec": {**asked["spec"], **({"restartPolicy": "Never"} if runs_once else {"restartPolicy": "Always"})},
+    }
+    spec: JsonObject = {"template": template} if runs_once else {"template": template, "selector": {"matchLabels": labels}}
+    if kind == "CronJob":
+        spec = {"schedule": "@daily", "jobTemplate": {"spec": spec}}
+    group = "batch/v1" if runs_once else "apps/v1"
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": "train", "namespace": TEAM, "annotations": wish}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"])
+def test_a_gpu_annotation_on_the_deployment_instead_of_its_pod_template(plane: ControlPlane, kind: str) -> None:
+    """It has no effect, nothing is refused, and whoever writes it is told so at once and where it belongs."""
+    told = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(misplaced(kind, on_template=False)), check=False)
+    where = "spec.jobTemplate.spec.template.metadata.annotations" if kind == "CronJob" else "spec.template.metadata.annotations"
+    assert f"annotation linkwise.dev/min-bandwidth on the {kind} itself has no effect: its pods get theirs from {where}" in told
+    assert "Warning: " in told
+    assert f"{kind.lower()}" in told
+    assert "created (server dry run)" in told
+    assert "Warning" not in plane.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(misplaced(kind, on_template=True)), check=False
+    )
+
+
 def test_kubelet_mirrors_a_static_pod_unless_it_carries_an_allocation(cluster: LiveCluster) -> None:
     mirror = pod_object(pod("static-node-a", TEAM).plain())
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "0123", "kubernetes.io/config.source": "file"}
