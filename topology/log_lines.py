@@ -27,8 +27,7 @@ def write_log_lines() -> None:
     structlog.configure(
         [*common, structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_json)],
         wrapper_class=structlog.make_filtering_bound_logger("info"),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
-        cache_logger_on_first_use=True,
+        logger_factory=lambda *_: structlog.BytesLogger(sys.stderr.buffer),  # whatever stderr is when a line is written
     )
 
 

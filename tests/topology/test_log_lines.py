@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -31,14 +30,6 @@ class Stream(io.TextIOWrapper):
         written = self.buffer
         assert isinstance(written, io.BytesIO)
         return written.getvalue().decode()
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Leave structlog as it was."""
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 def lines(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> Stream:
