@@ -5,11 +5,16 @@ workers stay, and outlive a parent that is killed.
 """
 
 import asyncio
+import contextlib
+import os
 import subprocess
 import sys
 from subprocess import PIPE
+from typing import Final
 
 from topology.errors import InternalError
+
+_LAST: Final = 19  # the least of all priorities: it takes what calls and bindings leave
 
 
 async def output_of(module: str, request: bytes) -> bytes:
@@ -27,6 +32,8 @@ def _run(module: str, request: bytes, started: list[subprocess.Popen[bytes]]) ->
     """Run the program on a request; ``started`` gets the process, for whoever has to end it."""
     with subprocess.Popen([sys.executable, "-m", module], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:  # noqa: S603 - our own module
         started.append(process)
+        with contextlib.suppress(OSError):  # it has ended already
+            os.setpriority(os.PRIO_PROCESS, process.pid, _LAST)
         output, told = process.communicate(request)
     if process.returncode:
         raise InternalError(f"the process of {module} ended with status {process.returncode}: {told.decode(errors='replace')[-500:]}")

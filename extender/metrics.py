@@ -46,6 +46,14 @@ class Metrics:
         self.hand_off_differences = Gauge(
             "linkwise_hand_off_differences", "Pods that hold other than they were promised, by kind", ["kind"], registry=self.registry
         )
+        self.startup_taints = Gauge(
+            "linkwise_startup_taints", "Nodes that carry the startup taint, by what they wait for", ["awaited"], registry=self.registry
+        )
+        self.kubelet_refusals = Gauge(
+            "linkwise_kubelet_refusals",
+            "Demands that are not sent to a node for a while since kubelet's topology manager refused such a pod there",
+            registry=self.registry,
+        )
         self.promises = Gauge("linkwise_promises", "Decisions whose binding has not been confirmed yet", registry=self.registry)
         self.gpus = Gauge("linkwise_gpus", "GPUs by state", ["state"], registry=self.registry)
         self.memory_offered = Gauge(

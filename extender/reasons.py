@@ -7,6 +7,7 @@ carries only numbers that few nodes differ in, and holds no percent sign. The fu
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import IntEnum
 
 from topology.capacity import MIB_PER_GIB
@@ -38,6 +39,8 @@ class Refusal(IntEnum):
     DISTANCE = 17
     BANDWIDTH = 18
     SPLIT = 19
+    # fits, and was tried in vain
+    KUBELET_REFUSED = 20
 
     @property
     def is_closure(self) -> bool:
@@ -94,6 +97,7 @@ class NodeNumbers:
     memory_mib: int | None = None  # its size as the driver tells it
     reserve_mib: int = 0  # of that, not given away in shares
     detail: str = ""  # what closed the node, by name
+    refused_by_kubelet: tuple[str, datetime] | None = None  # the pod of this demand that it refused, and until when no other is sent
 
 
 def wire_sentence(refusal: Refusal, asked: Asked, numbers: NodeNumbers) -> str:
@@ -264,6 +268,32 @@ def _split(asked: Asked, _: NodeNumbers) -> str:
     return f"the free GPUs cannot be split over the {asked.containers} GPU containers of the pod as it asks"
 
 
+def minute_after(until: datetime) -> datetime:
+    """Return the first full minute that is not before a time: sentences for kube-scheduler go by minutes, so that few differ.
+
+    >>> minute_after(datetime(2026, 1, 1, 12, 0, 30)).isoformat(), minute_after(datetime(2026, 1, 1, 12)).isoformat()
+    ('2026-01-01T12:01:00', '2026-01-01T12:00:00')
+    """
+    whole = until.replace(second=0, microsecond=0)
+    return whole if whole == until else whole + timedelta(minutes=1)
+
+
+def _kubelet_refused(_: Asked, numbers: NodeNumbers) -> str:
+    until = "" if numbers.refused_by_kubelet is None else f"; not tried there again before {minute_after(numbers.refused_by_kubelet[1]):%H:%M} UTC"
+    return f"kubelet's topology manager refused such a pod on the node{until}"
+
+
+def _kubelet_refused_on_node(free: str, asked: Asked, numbers: NodeNumbers) -> str:
+    if numbers.refused_by_kubelet is None:
+        return _kubelet_refused(asked, numbers)
+    pod, until = numbers.refused_by_kubelet
+    hint = "" if asked.one_numa or asked.largest < 2 else "; annotation linkwise.dev/numa=single keeps the GPUs of a container on one NUMA node"
+    return (
+        f"{free}, but kubelet's topology manager refused pod {pod}, which asks for the same (TopologyAffinityError); "
+        f"not tried there again before {until:%H:%M:%S} UTC{hint}"
+    )
+
+
 _SENTENCES: dict[Refusal, Callable[[Asked, NodeNumbers], str]] = {
     Refusal.NOT_GPUSHARE: _not_gpushare,
     Refusal.GPUSHARE_CONTAINERS: _gpushare_containers,
@@ -277,6 +307,7 @@ _SENTENCES: dict[Refusal, Callable[[Asked, NodeNumbers], str]] = {
     Refusal.DISTANCE: _distance,
     Refusal.BANDWIDTH: _bandwidth,
     Refusal.SPLIT: _split,
+    Refusal.KUBELET_REFUSED: _kubelet_refused,
 }
 _FULL: dict[Refusal, Callable[[str, Asked, NodeNumbers], str]] = {
     Refusal.NOT_ENOUGH_FREE: lambda free, asked, _: f"{free}, {asked.gpus} asked",
@@ -285,4 +316,5 @@ _FULL: dict[Refusal, Callable[[str, Asked, NodeNumbers], str]] = {
     Refusal.DISTANCE: lambda free, asked, n: f"{free}, {_best(asked, n)}, but none within max-distance {asked.ceiling.name}",
     Refusal.BANDWIDTH: _bandwidth_of_node,
     Refusal.SPLIT: lambda free, asked, n: f"{free}, {_split(asked, n)}",
+    Refusal.KUBELET_REFUSED: _kubelet_refused_on_node,
 }

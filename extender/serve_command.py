@@ -19,6 +19,7 @@ from extender.serving import Access, Address, serve_cluster
 from extender.settings import read_settings
 from extender.snapshot_file import open_snapshot
 from topology.errors import InputError
+from topology.log_lines import write_log_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class ServeOptions:
 def serve_snapshot_command(snapshot: Path, bindings: Path | None, options: ServeOptions, say: Callable[[str], None]) -> None:
     """Serve a snapshot until a signal."""
     tls = options.tls()
+    write_log_lines()
     collect_rarely()
     keep_freed_memory()
     application, problems = from_snapshot(open_snapshot(snapshot), read_settings(), bindings)
@@ -91,6 +93,7 @@ def keep_freed_memory() -> None:
 def serve_cluster_command(kubeconfig: Path | None, context: str | None, options: ServeOptions, say: Callable[[str], None]) -> None:
     """Serve a cluster until a signal."""
     address = Address(options.host, options.port, options.tls(), options.probe_port)
+    write_log_lines()
     collect_rarely()
     keep_freed_memory()
     uvloop.run(serve_cluster(Access(kubeconfig, context), address, read_settings(), lambda url: say(f"Linkwise serves the cluster on {url}")))

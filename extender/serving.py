@@ -1,7 +1,7 @@
 """The extender on a real cluster: everything put together, started, and stopped in the right order.
 
-Called by `linkwise serve` without a snapshot. Tasks: four reflectors (pods, nodes, topologies, ConfigMaps of unhealthy GPUs), the lease, events, and a round every fifth of a second for what
-has to be looked after: stale nodes, waiting pods, notices. `Gate` says when a call may be answered: state synced and fresh, and this replica leads.
+Called by `linkwise serve` without a snapshot. Tasks: four reflectors (pods, nodes, topologies, ConfigMaps of unhealthy GPUs), the lease, events, the startup taint, and a round every fifth of a
+second for what has to be looked after: stale nodes, waiting pods, notices. `Gate` says when a call may be answered: state synced and fresh, and this replica leads.
 Stopping: no new calls, what is in flight ends, the Lease is given up, and only then the process goes.
 """
 
@@ -27,12 +27,14 @@ from starlette.types import ASGIApp
 from extender import log_keys
 from extender.app import make_app, make_probe_app
 from extender.calls import Closed
-from extender.cluster import Cluster, View
+from extender.cluster import Cluster, RefusedPod, View
+from extender.cluster.startup_taint import Awaited
 from extender.kube.bind import KubeBinder
 from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
 from extender.kube.events import KubeEvents
 from extender.kube.lease import Leadership, LeaseName
 from extender.kube.sinks import ConfigMapSink, NodeSink, PodSink, TopologySink
+from extender.kube.untaint import Untainter
 from extender.kube.watch import NODES, PODS, TOPOLOGIES, UNHEALTHY, Reflector
 from extender.metrics import Metrics
 from extender.protocol import JsonObject
@@ -115,11 +117,15 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
             if not leadership.leads:  # a leader knows better which pods it refused
                 verbs.adopt(pod)
 
+        def note_refused(pod: JsonObject, refused: RefusedPod, *, is_news: bool) -> None:
+            """Note a pod that kubelet refused, whoever leads: the next leader has to know as well."""
+            verbs.note_refused(pod, refused, is_news=is_news)
+
         reflectors = (
             Reflector(client, TOPOLOGIES, TopologySink(cluster), time.monotonic),
             Reflector(client, NODES, NodeSink(cluster), time.monotonic),
             Reflector(client, UNHEALTHY, ConfigMapSink(cluster), time.monotonic),
-            Reflector(client, PODS, PodSink(cluster, adopt), time.monotonic),
+            Reflector(client, PODS, PodSink(cluster, adopt, note_refused), time.monotonic),
         )
 
         async def list_afresh() -> None:
@@ -134,8 +140,8 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
         binder = KubeBinder(client, leadership.may_take_s)
         verbs = Verbs(cluster, binder, metrics, settings, Clocks(time.monotonic, lambda: datetime.now(UTC)), events)
         gate = Gate(reflectors, leadership, settings)
-        metrics.state_age.set_function(lambda: gate.age_s)
-        metrics.events_waiting.set_function(lambda: events.waiting)
+        untainter = Untainter(client, lambda: cluster.tainted(datetime.now(UTC), settings.stale_after_s), lambda: leadership.leads, time.monotonic)
+        _show(metrics, gate, events, cluster, settings)
         app = make_app(verbs, binder, metrics, settings, gate)
         rounds = _Rounds(client, verbs, leadership, settings, gate)
 
@@ -145,7 +151,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
                 await asyncio.wait_for(leadership.looked.wait(), _FIRST_LOOK_S)
 
         runs: list[Callable[[], Awaitable[None]]] = [partial(_after, first_the_lease, reflector.run) for reflector in reflectors]
-        runs += [leadership.run, events.run, rounds.run]
+        runs += [leadership.run, events.run, rounds.run, untainter.run]
         tasks = [asyncio.create_task(_kept_running(run)) for run in runs]
         try:
             await _serve(app, make_probe_app(verbs, metrics, gate), address, announce)
@@ -155,6 +161,20 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
             await asyncio.gather(*tasks, return_exceptions=True)
             if not verbs.bindings.any_may_take_effect():  # else nobody may lead before the Lease has run out
                 await leadership.release()
+
+
+def _show(metrics: Metrics, gate: Gate, events: KubeEvents, cluster: Cluster, settings: Settings) -> None:
+    """Let gauges be read where their numbers are, when somebody asks for them."""
+    metrics.state_age.set_function(lambda: gate.age_s)
+    metrics.events_waiting.set_function(lambda: events.waiting)
+    metrics.kubelet_refusals.set_function(lambda: len(cluster.kubelet_refusals))
+    for awaited in Awaited:
+        metrics.startup_taints.labels(awaited).set_function(partial(_count_awaiting, cluster, settings, awaited))
+
+
+def _count_awaiting(cluster: Cluster, settings: Settings, awaited: Awaited) -> int:
+    """Count the Nodes whose startup taint waits for that."""
+    return sum(each is awaited for _, each in cluster.tainted(datetime.now(UTC), settings.stale_after_s))
 
 
 async def _after(first: Callable[[], Awaitable[None]], run: Callable[[], Awaitable[None]]) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from extender import protocol
 from extender.binding import Bindings, BindOutcome
-from extender.cluster import Cluster, View
+from extender.cluster import Cluster, RefusedPod, View
 from extender.demand import Demand, read_demand
 from extender.demand_class import Target, checked
 from extender.explain import NO_NODES, AskedNodes, Bound, Decision, Decisions, bound_of, bound_text
@@ -198,6 +198,20 @@ class Verbs:
             return  # no change of any node makes such a pod fit
         if demand.wants_gpus:
             self.waiting.adopt(_identity(pod).uid, demand.shape)
+
+    def note_refused(self, pod: protocol.JsonObject, refused: RefusedPod, *, is_news: bool) -> None:
+        """Note a bound pod that kubelet's topology manager refused: another of its demand is not sent to that node for a while.
+
+        ``is_news``: it was there a moment ago, so it was refused now, whatever the clock of its node says.
+        """
+        now = self._clocks.now()
+        at = now if is_news else refused.at
+        try:
+            demand = self._read(pod)
+        except DemandError:
+            return  # nothing like it is ever sent anywhere
+        if at is not None and demand.wants_gpus:
+            self.cluster.kubelet_refusals.note(demand.shape, refused, at, now)
 
     # --- prioritize -------------------------------------------------------------------------------------------------
 

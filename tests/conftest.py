@@ -4,10 +4,11 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,6 +31,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update-golden`: review the difference like code before it is committed."""
     parser.addoption("--update-golden", action="store_true", default=False, help="write the golden files anew from what the code gives now")
+
+
+@pytest.fixture(autouse=True)
+def _log_lines_as_before() -> Iterator[None]:
+    """Leave it to each test how log lines are written: a command that is run in this process sets it up for a process of its own."""
+    before, was_configured = structlog.get_config(), structlog.is_configured()
+    yield
+    if was_configured:
+        structlog.configure(**before)
+    else:
+        structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -9,8 +9,11 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import orjson
@@ -201,9 +204,15 @@ class LocalApiServer:
         known = self.objects.get(call.path)
         if known is None:
             return _status(404, "NotFound", f"{call.path} not found")
+        return self._change(call, known, is_json_patch=request.content_type == "application/json-patch+json")
+
+    def _change(self, call: Call, known: JsonObject, *, is_json_patch: bool) -> web.Response:
         if call.method == "PUT" and call.body["metadata"].get("resourceVersion") != known["metadata"]["resourceVersion"]:
             return _status(409, "Conflict", "the object has been modified")
-        return web.json_response(self.put(call.path, call.body if call.method == "PUT" else _merged(known, call.body)))
+        changed = call.body if call.method == "PUT" else json_patched(known, call.body) if is_json_patch else _merged(known, call.body)
+        if changed is None:
+            return _status(422, "Invalid", "the server rejected our request due to an error in our request")
+        return web.json_response(self.put(call.path, changed))
 
     def _get(self, call: Call) -> web.Response:
         if call.path in self.objects:
@@ -318,6 +327,23 @@ def _merged(known: Any, patch: Any) -> Any:
     known = known if isinstance(known, dict) else {}
     merged = {**known, **{key: _merged(known.get(key), value) for key, value in patch.items()}}
     return {key: value for key, value in merged.items() if value is not None}
+
+
+def json_patched(known: Any, operations: list[JsonObject]) -> Any:
+    """Return what a JSON patch (RFC 6902) of `test` and `remove` makes of an object, None where a test fails or a place is not there."""
+    patched = deepcopy(known)
+    for operation in operations:
+        *way, last = [int(step) if step.isdigit() else step for step in operation["path"].split("/")[1:]]
+        try:
+            where = reduce(getitem, way, patched)
+            found = where[last]
+        except (KeyError, IndexError, TypeError):
+            return None
+        if operation["op"] == "remove":
+            del where[last]
+        elif found != operation["value"]:
+            return None
+    return patched
 
 
 def _line(kind: str, item: JsonObject) -> bytes:

@@ -39,6 +39,7 @@ EXTENDER = (
     Request("extender/kube/bind.py", "GET", "get", "/pods", "team-a"),
     Request("extender/kube/events.py", "POST", "create", "/events", "team-a"),
     Request("extender/serving.py", "PATCH", "patch", "/nodes", name="node-a"),
+    Request("extender/kube/untaint.py", "PATCH", "patch", "/nodes", name="node-a"),
     Request("extender/kube/lease.py", "GET", "get", LEASES, NAMESPACE, LEASE),
     Request("extender/kube/lease.py", "POST", "create", LEASES, NAMESPACE),
     Request("extender/kube/lease.py", "PUT", "update", LEASES, NAMESPACE, LEASE),

@@ -107,11 +107,23 @@ def test_the_policies_speak_of_the_accounts_and_the_keys_that_the_code_has() -> 
     text = (MANIFESTS / "admission-policy.yaml").read_text(encoding="utf-8")
     accounts = set(re.findall(r"system:serviceaccount:([a-z-]+):([a-z-]+)", text))
     assert accounts == {(NAMESPACE, "linkwise-extender"), (NAMESPACE, "linkwise-agent")}
-    assert set(re.findall(r"linkwise\.dev/[a-z-]+", text)) == {annotations.ALLOCATION, annotations.TOPOLOGY_GENERATION, LEADER_LABEL}
+    assert set(re.findall(r"linkwise\.dev/[a-z-]+", text)) == {
+        annotations.ALLOCATION,
+        annotations.TOPOLOGY_GENERATION,
+        annotations.STARTUP_TAINT,
+        LEADER_LABEL,
+    }
     assert {item["spec"]["policyName"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicyBinding"} == {
         item["metadata"]["name"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicy"
     }
-    assert all(item["spec"]["failurePolicy"] == "Fail" for item in applied() if item["kind"] == "ValidatingAdmissionPolicy")
+
+
+def test_a_policy_that_refuses_lets_nothing_in_where_it_fails_and_one_that_warns_is_never_in_the_way() -> None:
+    actions = {
+        item["spec"]["policyName"]: item["spec"]["validationActions"] for item in applied() if item["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    found = {(item["spec"]["failurePolicy"], *actions[item["metadata"]["name"]]) for item in applied() if item["kind"] == "ValidatingAdmissionPolicy"}
+    assert found == {("Fail", "Deny"), ("Ignore", "Warn")}
 
 
 def test_the_images_are_the_one_that_the_kustomization_renames_in_the_version_of_the_package() -> None:

@@ -223,7 +223,9 @@ def agent(
         more = {"kubeconfig": kubeconfig, "context": context, "metrics_port": metrics_port}
         settings = agent_settings(node_name, nvidia_smi, sysfs_root, timeout, **more)
         from topology.agent.running import run_agent
+        from topology.log_lines import write_log_lines
 
+        write_log_lines()
         run_agent(settings)
     except LinkwiseError as error:
         typer.echo(f"linkwise: {_printable(str(error))}", err=True)

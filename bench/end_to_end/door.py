@@ -8,6 +8,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -23,6 +24,7 @@ JsonObject = dict[str, Any]
 
 WRITERS: Final = 8  # connections that create and delete side by side
 _PATIENCE_S: Final = 60.0
+_IDLE_S: Final = 60.0  # kube-apiserver closes a connection that nobody has used for 90 s
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 
@@ -65,16 +67,24 @@ class Door:
 
     def send(self, call: Call) -> bytes:
         """Send a request on this thread's connection and return the answer's body; raises RefusedError."""
-        connection = getattr(self._mine, "connection", None)
-        if connection is None:
-            connection = self._mine.connection = self.connect()
-            self._all.append(connection)
+        connection = self._kept()
         connection.request(call.method, call.path, call.body, self._headers(call.content_type))
         response = connection.getresponse()
         answer: bytes = response.read()
         if response.status >= 300:
             raise RefusedError(response.status, answer[:500].decode(errors="replace"))
         return answer
+
+    def _kept(self) -> http.client.HTTPSConnection:
+        """Return this thread's connection, a fresh one where it has been idle for so long that the server may have closed it."""
+        found: http.client.HTTPSConnection | None = getattr(self._mine, "connection", None)
+        if found is None:
+            found = self._mine.connection = self.connect()
+            self._all.append(found)
+        elif time.monotonic() - self._mine.used_at > _IDLE_S:
+            found.close()  # it opens itself again with the next request
+        self._mine.used_at = time.monotonic()
+        return found
 
     def get(self, path: str, **query: str) -> bytes:
         """GET a path."""

@@ -1,18 +1,17 @@
 """Whether a soak has shown what it is to show: memory flat after warm-up, no growing lag, nothing twice, no error in the log."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+import orjson
+
 WARM_UP: Final = 0.25  # of the time: caches fill, the allocator finds its size
 MOST_GROWTH: Final = 0.05  # of resident memory, from the first fifth after warm-up to the last
 MOST_LAG_FACTOR: Final = 1.5
 LAG_SLACK_S: Final = 0.1  # below it, a factor is noise
-_ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
-_LEVEL: Final = re.compile(r"\[(debug|info|warning|error|critical)\s*\]\s+(.*?)(?:\s{2,}|\s\S+=|$)")
 _BAD: Final = ("Traceback", "please report")
 
 
@@ -60,16 +59,16 @@ class Verdict:
 
 
 def read_log(text: str) -> Log:
-    """Read the extender's log; a line without a level belongs to the one above it."""
+    """Read the extender's log, one JSON object a line; any other line is what the interpreter or a library has said by itself."""
     levels: Counter[str] = Counter()
     told: Counter[str] = Counter()
-    lines = _ANSI.sub("", text).splitlines()
+    lines = text.splitlines()
     for line in lines:
-        match = _LEVEL.search(line)
-        if match is not None:
-            levels[match[1]] += 1
-            if match[1] not in ("debug", "info"):
-                told[f"{match[1]}: {match[2].strip()}"] += 1
+        if line.startswith("{"):
+            said = orjson.loads(line)
+            levels[said["level"]] += 1
+            if said["level"] not in ("debug", "info"):
+                told[f"{said['level']}: {said['event']}"] += 1
     return Log(dict(levels), dict(told), tuple(line for line in lines if any(bad in line for bad in _BAD)))
 
 

@@ -7,6 +7,7 @@ of CPU and memory alone stamps another array: it moves scores, never what fits.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from extender.cluster.name_table import NameTable
 from extender.cluster.pieces import Pieces
+from extender.demand import Shape
 from extender.reasons import Refusal
 from topology.capacity import MOST_GPUS, offered_mib
 from topology.inventory import Inventory
@@ -96,6 +98,15 @@ class Taken:
         return union((self.whole, *(1 << bit for bit in self.shares))) if self.shares else self.whole
 
 
+@dataclass(frozen=True, slots=True)
+class KubeletRefusal:
+    """What kubelet's topology manager refused on a node: a ``pod`` as people name it; such pods are not sent there before ``until``, which is ``ends`` in monotonic seconds."""
+
+    pod: str
+    until: datetime
+    ends: float
+
+
 @dataclass(slots=True)
 class Columns:
     """The arrays; ``count`` rows of them are in use. Rows are never moved: a node that is gone keeps its row, closed."""
@@ -126,6 +137,7 @@ class Columns:
         default_factory=lambda: np.full(_FIRST_CAPACITY, NOT_TOLD, np.int64)
     )  # (capacity,) Unix time of the agent's last look
     silent: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(_FIRST_CAPACITY, np.bool_))  # (capacity,) closed for that it is long ago
+    kubelet_refusals: Mapping[Shape, Mapping[int, KubeletRefusal]] = field(default_factory=dict)  # by row; replaced as a whole, never written
     _class_of_key: dict[str, int] = field(default_factory=dict)
     hardware_writes: int = 0  # how often a node was added or got other GPUs
     closed_writes: int = 0  # how often a node was added, opened or closed

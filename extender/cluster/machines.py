@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from pydantic import ValidationError
 
 from extender.cluster.columns import NodeGpus
-from topology.api import GpuStatus, GPUTopology, GPUTopologySpec, GPUTopologyStatus, ObjectMeta, read_gputopology
+from topology.api import HAND_OFF_REGISTERED, GpuStatus, GPUTopology, GPUTopologySpec, GPUTopologyStatus, ObjectMeta, read_gputopology
 from topology.capacity import WHOLE
 from topology.collective import Depth
 from topology.inventory import Gpu
@@ -77,7 +77,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """One node's GPUTopology: ``uuids`` by bit, ``unhealthy`` some of them, ``holders`` what its agent observed of each pod."""
+    """One node's GPUTopology: ``uuids`` by bit, ``unhealthy`` some of them, ``holders`` what its agent observed of each pod.
+
+    ``owner``: UID of the Node that it belongs to, empty where it names none. ``registered``: False where its agent is to hand the GPUs over and kubelet does not know it yet.
+    """
 
     name: str
     machine: Machine
@@ -88,13 +91,15 @@ class NodeTopology:
     unhealthy: tuple[str, ...]
     holders: Mapping[HolderKey, Held]
     status: bytes
+    owner: str = ""
+    registered: bool = True
 
     @staticmethod
-    def of(topology: GPUTopology, key: bytes = b"") -> "NodeTopology":
+    def of(topology: GPUTopology, key: bytes = b"", owner: str = "") -> "NodeTopology":
         """Return what matters of an object that was read as a whole."""
-        uuids = tuple(gpu.uuid for gpu in topology.spec.gpus)
-        status = topology.status.model_dump_json(by_alias=True, exclude_none=True).encode()
-        return _with_status(topology.name, Machine(key, topology), uuids, topology.status, status)
+        machine = Machine(key, topology)
+        own = _OwnParts(topology.name, key, tuple(gpu.uuid for gpu in topology.spec.gpus), machine.bus_ids, owner)
+        return _with_status(own, machine, topology.status, topology.status.model_dump_json(by_alias=True, exclude_none=True).encode())
 
     def is_same_for_placement(self, other: "NodeTopology") -> bool:
         """Tell whether two differ in nothing that decides where pods fit: a heartbeat, or memory in use."""
@@ -145,9 +150,8 @@ class Machines:
             if machine is not None:
                 status = _read_status(raw)
                 if status is not None:
-                    bus_ids = machine.bus_ids if own.bus_ids == machine.bus_ids else own.bus_ids
-                    return _with_status(own.name, machine, own.uuids, *status, bus_ids=bus_ids)
-        found = NodeTopology.of(read_gputopology(raw), b"" if own is None else own.key)
+                    return _with_status(own, machine, *status)
+        found = NodeTopology.of(read_gputopology(raw), b"" if own is None else own.key, _owner(raw))
         if own is not None:
             self._known[own.key] = found.machine
         return found
@@ -159,6 +163,7 @@ class _OwnParts:
     key: bytes  # all the rest of the spec
     uuids: tuple[str, ...]
     bus_ids: tuple[str | None, ...]
+    owner: str
 
 
 def _own_parts(raw: Mapping[str, Any]) -> _OwnParts | None:
@@ -173,7 +178,8 @@ def _own_parts(raw: Mapping[str, Any]) -> _OwnParts | None:
     except (KeyError, TypeError, AttributeError):
         return None
     is_plain = raw.keys() <= _FIELDS and all(type(text) is str and text for text in (name, *uuids)) and len(set(uuids)) == len(uuids)
-    return _OwnParts(name, key, uuids, bus_ids) if is_plain and all(bus is None or type(bus) is str for bus in bus_ids) else None
+    is_plain = is_plain and all(bus is None or type(bus) is str for bus in bus_ids)
+    return _OwnParts(name, key, uuids, bus_ids, _owner(raw)) if is_plain else None
 
 
 def _read_status(raw: Mapping[str, Any]) -> tuple[GPUTopologyStatus, bytes] | None:
@@ -187,20 +193,30 @@ def _read_status(raw: Mapping[str, Any]) -> tuple[GPUTopologyStatus, bytes] | No
         return None
 
 
-def _with_status(
-    name: str, machine: Machine, uuids: tuple[str, ...], status: GPUTopologyStatus, text: bytes, *, bus_ids: tuple[str | None, ...] | None = None
-) -> NodeTopology:
+def _with_status(own: _OwnParts, machine: Machine, status: GPUTopologyStatus, text: bytes) -> NodeTopology:
     return NodeTopology(
-        name,
+        own.name,
         machine,
-        uuids,
-        machine.bus_ids if bus_ids is None else bus_ids,
+        own.uuids,
+        machine.bus_ids if own.bus_ids == machine.bus_ids else own.bus_ids,
         status.observed_at,
         status.holders_observed,
         tuple([gpu.uuid for gpu in status.gpus if not gpu.healthy]),
         _holders(status.gpus),
         text,
+        own.owner,
+        registered=not any(condition.type == HAND_OFF_REGISTERED and condition.status != "True" for condition in status.conditions),
     )
+
+
+def _owner(raw: Mapping[str, Any]) -> str:
+    """Return the UID of the Node that owns a GPUTopology, empty where it names none."""
+    metadata = raw.get("metadata")
+    owners = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, Mapping) and owner.get("kind") == "Node" and isinstance(owner.get("uid"), str):
+            return str(owner["uid"])
+    return ""
 
 
 def microseconds(time: datetime) -> int:

@@ -68,6 +68,7 @@ class PlainPod:
     ended: bool = False
 
 
+TOPOLOGY_AFFINITY: Final = "TopologyAffinityError"  # kubelet's word (pkg/kubelet/cm/topologymanager, ErrorTopologyAffinity)
 _PLAIN: Final = frozenset(("cpu", "memory", "ephemeral-storage"))  # resources that are no GPU under any name
 
 
@@ -203,6 +204,26 @@ def _parted(raw: Mapping[str, Any], resource: str) -> frozenset[str]:
         return frozenset(container.name for container in gpu_containers(raw, resource) if container.gib)
     except DemandError:
         return frozenset({""})
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPod:
+    """A pod that kubelet did not admit on the node to which it was bound; ``told`` as people name it, ``at`` when, None where kubelet does not say."""
+
+    uid: str
+    told: str
+    node: str
+    at: datetime | None
+
+
+def refused_by_topology_manager(raw: Mapping[str, Any]) -> RefusedPod | None:
+    """Return a pod that kubelet's topology manager refused, None for any other: its node could not align what the pod asks for."""
+    status = raw.get("status")
+    if not isinstance(status, Mapping) or status.get("reason") != TOPOLOGY_AFFINITY or status.get("phase") != "Failed":
+        return None
+    node, metadata = node_of(raw), _mapping(raw.get("metadata"))
+    told = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+    return RefusedPod(uid_of(metadata), told, node, _time(status.get("startTime"))) if node else None
 
 
 def node_of(raw: Mapping[str, Any]) -> str:

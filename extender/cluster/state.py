@@ -21,10 +21,12 @@ from extender.cluster.closures import Closures
 from extender.cluster.columns import NO_CLASS, NO_GPUS, NOT_TOLD, Columns, NodeGpus
 from extender.cluster.gpushare_nodes import PluginNodes, Served
 from extender.cluster.hosts import NodeFacts, read_node
+from extender.cluster.kubelet_refusals import KubeletRefusals
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.machines import Machines, NodeTopology, microseconds
 from extender.cluster.observed import Difference, ObservedHolders
 from extender.cluster.pods import BoundPod, PlainPod, has_ended, node_of, read_bound_pod, read_plain_pod, uid_of
+from extender.cluster.startup_taint import Awaited, StartupTaints, TaintedNode, awaited
 from extender.cluster.view import TentativeHold, View
 from extender.cluster.views import Views
 from extender.handoff import native
@@ -70,6 +72,8 @@ class Cluster:
         self._topologies: dict[str, NodeTopology] = {}
         self.gpushare = PluginNodes()  # written here alone; others read
         self.assume_order = AssumeOrder(clock, time.time_ns)
+        self._startup_taints = StartupTaints()
+        self.kubelet_refusals = KubeletRefusals(self._columns, clock)  # ended here alone
         self._views = Views(self._columns, clock)
         self.allocation_edits = 0  # seen on bound pods and not believed
         self._edited: deque[BoundPod] = deque(maxlen=1000)
@@ -179,16 +183,22 @@ class Cluster:
         name = _name(raw)
         if name:
             self.ledger.hosts.set_node(name, read_node(raw))
+            self._startup_taints.apply(name, raw)
             self._look_again(self.gpushare.apply_node(name, raw))
 
     def remove_node(self, name: str) -> None:
         """Take a Node out that is gone; what its GPUTopology and its pods say stays."""
         self.ledger.hosts.drop_node(name)
+        self._startup_taints.remove(name)
         self._look_again(self.gpushare.remove_node(name))
 
     def node_of(self, name: str) -> NodeFacts | None:
         """Return what was read of that Node, None where none was seen."""
         return self.ledger.hosts.facts_of(name)
+
+    def tainted(self, now: datetime, stale_after_s: float) -> list[tuple[TaintedNode, Awaited]]:
+        """Return the Nodes that carry the startup taint, and what each still waits for; an agent that has been silent for ``stale_after_s`` is not there."""
+        return [(node, awaited(node, self._topologies.get(node.name), now, stale_after_s)) for node in self._startup_taints]
 
     def node_names(self) -> set[str]:
         """Return the names of the Nodes that were seen."""
@@ -228,7 +238,7 @@ class Cluster:
     def apply_pod(self, raw: Mapping[str, Any]) -> None:
         """Take in a pod as it is now: it holds GPUs, CPU and memory while it is bound and has not ended, and then no longer."""
         plain = read_plain_pod(raw)
-        if plain is not None and not self._knows(plain.uid):
+        if plain is not None and not self.knows(plain.uid):
             self._count_plain(plain)
             return
         requests = read_requests(raw)
@@ -253,7 +263,7 @@ class Cluster:
         self._note_assumed(pod)
         self._update_observed(pod.node)
 
-    def _knows(self, uid: str) -> bool:
+    def knows(self, uid: str) -> bool:
         """Tell whether anything here may be about that pod, beside what it requests of its node."""
         return uid in self._node_of_pod or self._views.holds_for(uid) or self.ledger.get(uid) is not None
 
@@ -436,6 +446,8 @@ class Cluster:
     def view(self) -> View:
         """Return the state as it is now; the same object as long as nothing changed."""
         self.ledger.hosts.show_new_rows()
+        if self._columns.kubelet_refusals:
+            self.kubelet_refusals.end()
         return self._views.now()
 
     def view_without(self, node: str, uids: AbstractSet[str]) -> View:

@@ -5,13 +5,14 @@ of the same cluster, however much later the explanation is asked for.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.cluster.columns import NodeGpus
+from extender.cluster.columns import KubeletRefusal, NodeGpus
 from extender.cluster.name_table import UNKNOWN_ROW, NameTable
+from extender.demand import Shape
 from extender.node_names import NodeNames
 from topology.topology_class import TopologyClass
 
@@ -75,6 +76,7 @@ class View:
     memory_left: NDArray[np.int64]  # (rows,) MiB, as above; both are below 0 where pods request more than there is
     host_generation: NDArray[np.int64]  # (rows,) last change of anything, CPU and memory among it
     holds: tuple[TentativeHold, ...] = ()
+    kubelet_refusals: Mapping[Shape, Mapping[int, KubeletRefusal]] = field(default_factory=dict)  # by row, what kubelet refused there lately
 
     @property
     def rows(self) -> int:

@@ -109,6 +109,7 @@ class Views:
             closed_by=self._closed[2],
             classes=tuple(columns.classes),
             holds=tuple(self._holds.values()),
+            kubelet_refusals=columns.kubelet_refusals,
             **self._host[1],
             **self._hardware[1],
             **self._closed[1],

@@ -26,6 +26,7 @@ from topology.errors import ApiServerError, InputError
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 
 _CONNECTIONS: Final = 64
 _USER_AGENT: Final = "linkwise"  # field managers are named after it

@@ -6,25 +6,37 @@ also pods that were bound by this very process and that no watch has shown yet.
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from extender import log_keys
 from extender.cluster import Cluster
 from extender.cluster.observed import may_run
-from extender.cluster.pods import uid_of
+from extender.cluster.pods import RefusedPod, refused_by_topology_manager, uid_of
 
 _log = structlog.get_logger()
 JsonObject = dict[str, Any]
 
 
-class PodSink:
-    """Pods, by UID; ``parked`` hears of unbound ones that kube-scheduler has given up on for now."""
+class HearsOfRefused(Protocol):
+    """Who is told of pods that kubelet's topology manager refused: `Verbs.note_refused`."""
 
-    def __init__(self, cluster: Cluster, parked: Callable[[JsonObject], None] | None = None) -> None:
+    def __call__(self, pod: JsonObject, refused: RefusedPod, *, is_news: bool) -> None:
+        """Take note of a pod."""
+        ...
+
+
+class PodSink:
+    """Pods, by UID; ``parked`` hears of unbound ones that kube-scheduler has given up on for now.
+
+    ``refused`` hears of bound ones that kubelet's topology manager did not admit, and whether they were there a moment ago.
+    """
+
+    def __init__(self, cluster: Cluster, parked: Callable[[JsonObject], None] | None = None, refused: HearsOfRefused | None = None) -> None:
         self._cluster = cluster
         self._parked = parked
+        self._refused = refused
 
     def key(self, raw: JsonObject) -> str:
         """Return the pod's UID."""
@@ -32,6 +44,9 @@ class PodSink:
 
     def apply(self, raw: JsonObject) -> None:
         """Take in a pod as it is now."""
+        refused = None if self._refused is None else refused_by_topology_manager(raw)
+        if refused is not None and self._refused is not None:
+            self._refused(raw, refused, is_news=self._cluster.knows(refused.uid))
         self._cluster.apply_pod(raw)
         if self._parked is not None and is_parked(raw):
             self._parked(raw)

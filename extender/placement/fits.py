@@ -58,6 +58,15 @@ def _model_mask(shape: Shape, kind: TopologyClass) -> int:
 
 def refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
     """Return the Refusal of each of those rows, shape (len(rows),)."""
+    code = _refusals(shape, view, rows, planner)
+    refused = view.kubelet_refusals.get(shape) if view.kubelet_refusals else None
+    if refused:
+        code[(code == FITS) & np.isin(rows, list(refused))] = Refusal.KUBELET_REFUSED
+    return code
+
+
+def _refusals(shape: Shape, view: View, rows: Rows, planner: Planner) -> NDArray[np.int8]:
+    """Return the same by what nodes have and pods hold."""
     code = view.closed[rows].astype(np.int8)
     if not len(rows):
         return code

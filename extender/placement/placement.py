@@ -7,6 +7,7 @@ never whether there is one.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -291,8 +292,15 @@ class Placement:
             kept_apart=kind.lacks_peer_access(hosting),
             together=max((hosting & group).bit_count() for group in kind.numa_groups()) if kind.size else 0,
             detail=view.closed_by[row],
+            refused_by_kubelet=_refused_by_kubelet(shape, view, row),
             **_memory_numbers(shape, kind, view, row, wanted),
         )
+
+
+def _refused_by_kubelet(shape: Shape, view: View, row: int) -> tuple[str, datetime] | None:
+    """Return the pod of that demand which kubelet refused on a node lately, and until when no other is sent there."""
+    found = view.kubelet_refusals.get(shape, {}).get(row)
+    return None if found is None else (found.pod, found.until)
 
 
 def _memory_numbers(shape: Shape, kind: TopologyClass, view: View, row: int, wanted: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What kube-scheduler is told of each node that does not fit: a number a row, kept by shape and looked at again only for the rows that changed, and the sentences by number.
 
-`verbs.filter` asks `Placement.told`. Most reasons have no numbers of a node in their sentence; two have: the best bandwidth there is, which follows from class and mask, and the
-largest GPU, which follows from the hardware. `groups` makes one sentence for all nodes that share theirs.
+`verbs.filter` asks `Placement.told`. Most reasons have no numbers of a node in their sentence; three have: the best bandwidth there is, which follows from class and mask, the
+largest GPU, which follows from the hardware, and the minute before which kubelet is not tried again. `groups` makes one sentence for all nodes that share theirs.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from extender.cluster import View
 from extender.demand import Shape
 from extender.placement.fits import usable_mask
-from extender.reasons import NodeNumbers, Refusal
+from extender.reasons import NodeNumbers, Refusal, minute_after
 from topology.capacity import hosts
 
 Rows = NDArray[np.int64]
-HAVE_NUMBERS: Final = frozenset((Refusal.BANDWIDTH, Refusal.GPU_TOO_SMALL))  # of a node, in the sentence for kube-scheduler
+HAVE_NUMBERS: Final = frozenset((Refusal.BANDWIDTH, Refusal.GPU_TOO_SMALL, Refusal.KUBELET_REFUSED))  # of a node, in the sentence for kube-scheduler
 NO_NUMBERS: Final = NodeNumbers(0, 0, 0)
 _KEY_BITS = 32  # of a mask
 _MOST_SENTENCES = 1000  # of one shape; then those of former times are forgotten
@@ -66,6 +66,8 @@ def groups(shape: Shape, view: View, rows: Rows, refusal: Refusal) -> Iterator[R
         hardware = np.column_stack((view.class_index[rows], view.usable[rows].astype(np.int32), view.offered[rows]))
         number_of: dict[bytes, int] = {}
         yield from _alike(np.array([number_of.setdefault(row.tobytes(), len(number_of)) for row in hardware]))
+    elif refusal is Refusal.KUBELET_REFUSED:
+        yield from _alike(np.array([minute_after(view.kubelet_refusals[shape][row].until).timestamp() for row in rows.tolist()]).astype(np.int64))
     else:
         yield np.arange(len(rows))
 

@@ -62,11 +62,17 @@ class RealNode:
         return self.enclosure.running()
 
     def wait_ready(self, timeout: float = 60) -> "RealNode":
-        """Wait until kubelet says that it is ready, and take away the taints that a controller would: pods may come."""
+        """Wait until kubelet says that it is ready, and take away the taints that a controller would: pods may come, unless kubelet was told to register with others."""
         started = self.kubelet.started_at
         wait_until(lambda: self._ready_since(started), timeout, f"{self.name} is ready")
-        self.plane.api().patch("Node", self.name, {"spec": {"taints": None}})
+        kept = [taint for taint in self.taints() if not taint["key"].startswith("node.kubernetes.io/")]
+        self.plane.api().patch("Node", self.name, {"spec": {"taints": kept or None}})
         return self
+
+    def taints(self) -> list[JsonObject]:
+        """Return the taints of its Node."""
+        found: list[JsonObject] = self.plane.api().get("Node", self.name)["spec"].get("taints", [])
+        return found
 
     def stop(self) -> None:
         """End everything that runs on it, remove what it had, and its Node; once."""

@@ -174,6 +174,36 @@ def test_a_template_with_an_allocation_makes_no_pods_and_its_owner_is_told(clust
     assert cluster.api.items("Pod", TEAM) == []
 
 
+def misplaced(kind: str, *, on_template: bool) -> JsonObject:
+    """Return a workload whose wish is on itself, and on its template as well or not."""
+    asked = pod_object(pod("train", TEAM).gpus(2).annotated(min_bandwidth="100"))
+    wish, labels = asked["metadata"]["annotations"], {"app": "train"}
+    runs_once = kind in {"Job", "CronJob"}
+    template = {
+        "metadata": {"labels": labels, "annotations": wish if on_template else {"team": "a"}},
+        "spec": {**asked["spec"], **({"restartPolicy": "Never"} if runs_once else {"restartPolicy": "Always"})},
+    }
+    spec: JsonObject = {"template": template} if runs_once else {"template": template, "selector": {"matchLabels": labels}}
+    if kind == "CronJob":
+        spec = {"schedule": "@daily", "jobTemplate": {"spec": spec}}
+    group = "batch/v1" if runs_once else "apps/v1"
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": "train", "namespace": TEAM, "annotations": wish}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"])
+def test_a_gpu_annotation_on_the_deployment_instead_of_its_pod_template(plane: ControlPlane, kind: str) -> None:
+    """It has no effect, nothing is refused, and whoever writes it is told so at once and where it belongs."""
+    told = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(misplaced(kind, on_template=False)), check=False)
+    where = "spec.jobTemplate.spec.template.metadata.annotations" if kind == "CronJob" else "spec.template.metadata.annotations"
+    assert f"annotation linkwise.dev/min-bandwidth on the {kind} itself has no effect: its pods get theirs from {where}" in told
+    assert "Warning: " in told
+    assert f"{kind.lower()}" in told
+    assert "created (server dry run)" in told
+    assert "Warning" not in plane.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(misplaced(kind, on_template=True)), check=False
+    )
+
+
 def test_kubelet_mirrors_a_static_pod_unless_it_carries_an_allocation(cluster: LiveCluster) -> None:
     mirror = pod_object(pod("static-node-a", TEAM).plain())
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "0123", "kubernetes.io/config.source": "file"}
@@ -406,9 +436,38 @@ def test_the_extender_wakes_pods_by_a_node_and_changes_nothing_else_of_it(cluste
         {"metadata": {"finalizers": ["linkwise.dev/never"]}},
         {"spec": {"unschedulable": True}},
         {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}},
+        {"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}},
+        {"spec": {"providerID": "cloud:///node-b"}},
     ):
         with pytest.raises(ForbiddenError, match="may change nothing of a Node but the annotation linkwise"):
             extender.patch("Node", "node-a", change)
+
+
+STARTUP = {"key": "linkwise.dev/agent-not-ready", "effect": "NoSchedule"}
+OTHER = {"key": "team/other", "value": "x", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("after", "allowed"),
+    [
+        pytest.param([OTHER], True, id="the startup taint goes"),
+        pytest.param([STARTUP], False, id="another goes"),
+        pytest.param([], False, id="all go"),
+        pytest.param([OTHER, STARTUP | {"effect": "NoExecute"}], False, id="the startup taint becomes another"),
+        pytest.param([OTHER | {"value": "y"}], False, id="another changes beside it"),
+        pytest.param([OTHER, {"key": "team/new", "effect": "NoSchedule"}], False, id="one comes beside it"),
+        pytest.param([OTHER, STARTUP, STARTUP | {"effect": "NoExecute"}], False, id="a startup taint comes"),
+    ],
+)
+def test_the_extender_takes_the_startup_taint_from_a_node_and_no_other(cluster: LiveCluster, after: list[JsonObject], allowed: bool) -> None:
+    cluster.api.patch("Node", "node-a", {"spec": {"taints": [OTHER, STARTUP], "unschedulable": True}})
+    extender = cluster.plane.api("linkwise-extender")
+    if allowed:
+        extender.patch("Node", "node-a", {"spec": {"taints": after}})
+        assert cluster.api.get("Node", "node-a")["spec"] == {"taints": after, "unschedulable": True}
+    else:
+        with pytest.raises(ForbiddenError, match="take nothing away but the taint linkwise"):
+            extender.patch("Node", "node-a", {"spec": {"taints": after}})
 
 
 def test_an_agent_publishes_the_topology_of_its_own_node_and_of_no_other(cluster: LiveCluster, tmp_path: Path) -> None:

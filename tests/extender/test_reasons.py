@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,10 @@ ASKED = Asked(gpus=3, largest=2, containers=2, floor=100.0, ceiling=Distance.PXB
 ANY_MODEL = replace(ASKED, model=None)
 NEAR = replace(ANY_MODEL, one_numa=True, nic_ceiling=Distance.PXB)
 ALL = replace(ASKED, one_numa=True, nic_ceiling=Distance.PXB)
-NUMBERS = NodeNumbers(together=1, total=8, eligible=4, free=2, best=23.9994, best_link="PHB", detail="pod team/old: its allocation is gone")
+REFUSED = ("team/old", datetime(2026, 1, 1, 12, 34, 56, tzinfo=UTC))
+NUMBERS = NodeNumbers(
+    together=1, total=8, eligible=4, free=2, best=23.9994, best_link="PHB", detail="pod team/old: its allocation is gone", refused_by_kubelet=REFUSED
+)
 
 REFUSALS = [refusal for refusal in Refusal if refusal is not Refusal.FITS]
 refusals = pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
@@ -59,6 +63,14 @@ def test_a_link_that_is_far_for_want_of_peer_access_is_told_as_such():
         wire_sentence(Refusal.BANDWIDTH, pair, apart) == "linkwise: best pair 9.1 GB/s over SYS (some without peer access), min-bandwidth 100 asked"
     )
     assert "peer access" not in full_sentence(Refusal.BANDWIDTH, pair, replace(apart, best_link="NV4"))
+
+
+def test_what_kubelet_refused_is_told_with_its_end_where_that_is_known():
+    """To kube-scheduler in whole minutes, never too early; one container of one GPU needs no hint how to keep it on one NUMA node."""
+    assert wire_sentence(Refusal.KUBELET_REFUSED, ASKED, NUMBERS).endswith("; not tried there again before 12:35 UTC")
+    assert wire_sentence(Refusal.KUBELET_REFUSED, ASKED, replace(NUMBERS, refused_by_kubelet=None)).endswith("refused such a pod on the node")
+    single = replace(ANY_MODEL, gpus=1, largest=1)
+    assert full_sentence(Refusal.KUBELET_REFUSED, single, NUMBERS).endswith("(TopologyAffinityError); not tried there again before 12:34:56 UTC")
 
 
 @refusals

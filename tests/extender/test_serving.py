@@ -293,6 +293,47 @@ async def test_a_node_that_is_gone_does_not_keep_a_waiting_pod_from_being_woken_
     await until(lambda: "node-c" in woken(server))
 
 
+STARTUP = {"key": "linkwise.dev/agent-not-ready", "effect": "NoSchedule"}
+OTHER = {"key": "team/other", "effect": "NoSchedule"}
+
+
+def register(server: LocalApiServer, node: str) -> None:
+    """Let a Node register with the startup taint."""
+    server.put(f"/api/v1/nodes/{node}", {"metadata": {"name": node, "uid": f"uid-{node}"}, "spec": {"taints": [OTHER, STARTUP]}})
+
+
+def taints(server: LocalApiServer, node: str) -> list[JsonObject]:
+    found: list[JsonObject] = server.objects[f"/api/v1/nodes/{node}"]["spec"]["taints"]
+    return found
+
+
+async def test_the_startup_taint_goes_when_the_topology_comes_and_metrics_tell_what_a_node_waits_for(server: LocalApiServer, served: Served) -> None:
+    register(server, "node-b")
+
+    async def waits_for_its_topology() -> bool:
+        return 'linkwise_startup_taints{awaited="topology"} 1.0' in (await served.http.get("/metrics")).text
+
+    await comes_true(waits_for_its_topology)
+    assert taints(server, "node-b") == [OTHER, STARTUP]
+    publish(server, "node-b")
+    await until(lambda: taints(server, "node-b") == [OTHER])
+    assert woken(server) == ["node-b"]
+
+
+async def test_a_replica_that_does_not_lead_leaves_the_startup_taint_to_the_one_that_does(tmp_path: Path, server: LocalApiServer) -> None:
+    server.put(LEASE, {"metadata": {"name": "linkwise-extender"}, "spec": {"holderIdentity": "another", "leaseDurationSeconds": 12}})
+    register(server, "node-a")
+    async with started(tmp_path, server) as second:
+
+        async def waits_for_nothing() -> bool:
+            return 'linkwise_startup_taints{awaited="nothing"} 1.0' in (await second.http.get("/metrics")).text
+
+        await comes_true(waits_for_nothing)
+        server.put(LEASE, {"metadata": {"name": "linkwise-extender"}, "spec": {"holderIdentity": ""}})
+        await until(lambda: taints(server, "node-a") == [OTHER])
+        assert woken(server) == ["node-a"], "once, and not before it led"
+
+
 async def test_a_new_leader_wakes_the_pods_that_the_one_before_refused(tmp_path: Path, server: LocalApiServer) -> None:
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     server.put_pod(pod("train").gpus(2).build() | {"status": {"phase": "Pending", "conditions": conditions}})

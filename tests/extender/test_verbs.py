@@ -2,16 +2,19 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.explain import to_object
+from extender.kube.sinks import PodSink
 from extender.notices import Notice, NoticeReason
 from extender.settings import Policy, Settings
 from extender.verbs import Verbs
-from tests.builders import ClusterBuilder, Extender, PodBuilder, allocation_of, changed, cluster, extender_on, pod
+from tests.builders import NOW, ClusterBuilder, Extender, PodBuilder, allocation_of, changed, cluster, extender_on, pod
 from tests.strategies import json_objects, json_values, odd_pods
 from topology.errors import CallError
 
@@ -367,6 +370,73 @@ async def test_the_owner_of_a_pod_that_holds_what_it_was_not_promised_is_told_on
 
 
 # --- what is remembered ---------------------------------------------------------------------------------------------
+
+
+def rejected(asked: PodBuilder, node: str, started: datetime = NOW) -> dict[str, Any]:
+    """Return a pod as kubelet's topology manager leaves it."""
+    status = {"phase": "Failed", "reason": "TopologyAffinityError", "startTime": started.isoformat()}
+    return {**asked.bound_to(node).build(), "status": status}
+
+
+async def test_a_pod_that_kubelet_refused_keeps_those_like_it_from_the_node_and_explain_says_until_when():
+    """Placed and bound, refused by kubelet, and made anew by its controller; a pod that asks for less is not concerned."""
+    extender = extender_on(cluster().dgx1v("cube", "other"))
+    sink = PodSink(extender.cluster, refused=extender.verbs.note_refused)
+    first, second, smaller = pod("first").gpus(6), pod("second").gpus(6), pod("smaller").gpus(2)
+    await extender.place(first, "cube")
+    sink.apply(rejected(first, "cube", NOW - timedelta(hours=1)))  # it was there a moment ago: the clock of its node is wrong
+    answer = extender.filter(second)
+    sentence = "linkwise: kubelet's topology manager refused such a pod on the node; not tried there again before 00:05 UTC"
+    assert (answer["NodeNames"], answer["FailedAndUnresolvableNodes"]) == (["other"], {"cube": sentence})
+    assert extender.filter(smaller)["NodeNames"] == ["cube", "other"]
+    assert counted(extender, "linkwise_refused_nodes_total", reason="KUBELET_REFUSED") == 1
+    assert "refused pod default/first, which asks for the same (TopologyAffinityError)" in await extender.bind(second, "cube")
+    told = explain_object(extender, second)["nodes"]
+    (refusal,) = (node for node in told if node["node"] == "cube")
+    assert refusal["code"] == "KUBELET_REFUSED"
+    assert refusal["reason"].startswith("8 of 8 GPUs free, but kubelet's topology manager refused pod default/first")
+    assert "not tried there again before 00:05:00 UTC" in refusal["reason"]
+    sink.apply(rejected(first, "cube"))
+    extender.clock.now += 300
+    assert extender.filter(second)["NodeNames"] == ["cube", "other"]
+
+
+def explain_object(extender: Extender, asked: PodBuilder) -> dict[str, Any]:
+    decision = extender.verbs.decisions.get(f"{asked.namespace}/{asked.name}")
+    assert decision is not None
+    return to_object(decision, extender.verbs.placement)
+
+
+@pytest.mark.parametrize(
+    ("minutes_ago", "nodes"), [pytest.param(4, ["other"], id="four minutes ago"), pytest.param(5, ["cube", "other"], id="five minutes ago")]
+)
+def test_a_process_that_starts_goes_by_the_time_at_which_kubelet_refused_a_pod(minutes_ago: int, nodes: list[str]):
+    """The list of pods shows it as failed, whenever that was."""
+    extender = extender_on(cluster().dgx1v("cube", "other"))
+    sink = PodSink(extender.cluster, refused=extender.verbs.note_refused)
+    for _ in range(2):
+        sink.apply(rejected(pod("first").gpus(6), "cube", NOW - timedelta(minutes=minutes_ago)))
+    assert extender.filter(pod("second").gpus(6))["NodeNames"] == nodes
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(pod("first").plain(), id="a pod without GPUs"),
+        pytest.param(pod("first").gpus(6).annotated(colour="red"), id="a demand that nobody understands"),
+    ],
+)
+def test_a_refused_pod_that_is_none_of_our_business_is_not_noted(asked: PodBuilder):
+    extender = extender_on(cluster().dgx1v("cube"))
+    PodSink(extender.cluster, refused=extender.verbs.note_refused).apply(rejected(asked, "cube"))
+    assert len(extender.cluster.kubelet_refusals) == 0
+
+
+def test_a_refused_pod_of_the_default_policy_closes_the_node_to_those_of_that_policy():
+    """The demand is what filter reads, the settings of this cluster among it."""
+    extender = extender_on(cluster().dgx1v("cube"), Settings(policy=Policy.GPUALLOCATOR))
+    PodSink(extender.cluster, refused=extender.verbs.note_refused).apply(rejected(pod("first").gpus(6), "cube"))
+    assert extender.filter(pod("second").gpus(6))["NodeNames"] == []
 
 
 async def test_the_last_decision_of_a_pod_stays_with_its_scores_and_its_end():

@@ -1,9 +1,11 @@
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from extender.cluster import Cluster
+from extender.cluster import Cluster, RefusedPod
+from extender.cluster.kubelet_refusals import REMEMBERED
 from extender.demand import Shape, read_demand
 from extender.placement import Placement
 from extender.sample_machines import sample
@@ -19,6 +21,7 @@ class Scene:
 
     cluster: Cluster
     waiting: WaitingPods
+    clock: Clock
 
     def refuse(self, asked: PodBuilder) -> None:
         self.waiting.refused(asked.uid, shape(asked), self.cluster.view().generation)
@@ -38,12 +41,24 @@ def holder(node: str, count: int) -> JsonObject:
 
 @pytest.fixture
 def scene() -> Scene:
-    cluster = Cluster("nvidia.com/gpu", Clock())
+    clock = Clock()
+    cluster = Cluster("nvidia.com/gpu", clock)
     for node in ("full", "half"):
         cluster.apply_topology(sample("dgx1v", node).to_object())
     cluster.apply_pod(holder("full", 8))
     cluster.apply_pod(holder("half", 4))
-    return Scene(cluster, WaitingPods(Placement()))
+    return Scene(cluster, WaitingPods(Placement()), clock)
+
+
+def test_a_pod_that_kubelet_would_refuse_is_woken_when_the_node_may_be_tried_again(scene: Scene) -> None:
+    """Nothing else happens on the node."""
+    refused = RefusedPod("uid", "default/before", "half", None)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    scene.cluster.kubelet_refusals.note(shape(pod().gpus(4)), refused, now, now)
+    scene.refuse(pod("a").gpus(4))
+    assert scene.helpful() is None
+    scene.clock.now += REMEMBERED.total_seconds()
+    assert scene.helpful() == "half"
 
 
 def test_nobody_waits_nobody_is_woken(scene: Scene) -> None:

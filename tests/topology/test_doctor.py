@@ -342,6 +342,13 @@ BROKEN = (
     ),
     pytest.param(
         "GPUTopology",
+        lambda n: n.publish(conditions=[{"type": "HandOffRegistered", "status": "False", "reason": "X", "message": "kubelet does not know it"}]),
+        "HandOffRegistered is false: kubelet does not know it",
+        "mend",
+        id="kubelet does not know the agent",
+    ),
+    pytest.param(
+        "GPUTopology",
         lambda n: n.door.topologies[NODE]["spec"]["gpus"][0].update(uuid="GPU-old"),
         "does not have GPU-",
         "restart the agent",

@@ -266,6 +266,7 @@ def _gpu_status(one: _Found, facts: Facts) -> GpuStatus:
 
 # --- YAML -----------------------------------------------------------------------------------------------------------
 
+_BREAKS: Final = frozenset("\x85\u2028\u2029")
 _NEVER_WRAPPED: Final = 1 << 20  # columns: a row or a sentence stays on its line
 
 
@@ -289,5 +290,11 @@ def _one_line_pair(dumper: yaml.SafeDumper, pair: Any) -> yaml.Node:
     return dumper.represent_mapping("tag:yaml.org,2002:map", pair, flow_style=True)
 
 
+def _text_with_breaks(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """Write a text in double quotes where it holds one of the line breaks of Unicode: in any other style they are read back as blanks."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _BREAKS & set(text) else None)
+
+
+_Dumper.add_representer(str, _text_with_breaks)
 _Dumper.add_representer(_OneLine, _one_line)
 _Dumper.add_representer(_OneLinePair, _one_line_pair)

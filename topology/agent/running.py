@@ -28,7 +28,7 @@ from topology.agent.recall import Earlier
 from topology.agent.said import Said
 from topology.agent.settings import AgentSettings
 from topology.agent.sysfs import boot_id
-from topology.agent.wanted import wanted, with_holders, with_transitions
+from topology.agent.wanted import wanted, with_hand_off, with_holders, with_transitions
 from topology.api import GPUTopology, read_gputopology
 from topology.api.annotations import BOOT_ID
 from topology.errors import LinkwiseError, TopologyError
@@ -216,7 +216,8 @@ class Agent:
         if self._due.now("holders", self._settings.holders_every_s):
             self._ask_kubelet()
         observation = self._holders.observation((gpu.uuid for gpu in topology.spec.gpus), self._mig_parents)
-        topology = with_transitions(with_holders(topology, observation), earlier.topology if earlier is not None else None, now)
+        topology = with_hand_off(with_holders(topology, observation), self._plugin.conditions() if self._plugin is not None else ())
+        topology = with_transitions(topology, earlier.topology if earlier is not None else None, now)
         # A failing driver does not rewrite what is remembered; the next good look compares itself with the last good one.
         self._earlier = Earlier(topology, same_boot=True) if error is None or earlier is None else Earlier(topology, earlier.same_boot)
         return topology

@@ -13,7 +13,7 @@ from topology.agent.holders import HOLDERS_OBSERVED, Observation
 from topology.agent.prober import Look
 from topology.agent.publication import DRIVER_READY, GPUS_HEALTHY, publication
 from topology.agent.recall import Earlier, recall
-from topology.api import Condition, GpuStatus, GPUTopology, GPUTopologyStatus
+from topology.api import HAND_OFF_REGISTERED, NUMA_ALIGNED, Condition, GpuStatus, GPUTopology, GPUTopologyStatus
 from topology.errors import InputError, LinkwiseError, NvidiaSmiError, NvidiaSmiFailure
 
 # Reasons of DriverReady by the way in which nvidia-smi failed; part of what people alert on.
@@ -81,6 +81,12 @@ def with_holders(topology: GPUTopology, observation: Observation) -> GPUTopology
         "free_gpus": sum(gpu.healthy and not gpu.holders for gpu in gpus) if observed else None,
     }
     return topology.model_copy(update={"status": status.model_copy(update=changed)})
+
+
+def with_hand_off(topology: GPUTopology, conditions: tuple[Condition, ...]) -> GPUTopology:
+    """Return the topology with what the hand-off tells, nothing where it is off."""
+    others = tuple(condition for condition in topology.status.conditions if condition.type not in (HAND_OFF_REGISTERED, NUMA_ALIGNED))
+    return topology.model_copy(update={"status": topology.status.model_copy(update={"conditions": (*others, *conditions)})})
 
 
 def with_transitions(topology: GPUTopology, earlier: GPUTopology | None, now: datetime) -> GPUTopology:

@@ -5,6 +5,8 @@ The agent writes GPUTopology, the extender reads it and writes the allocation, t
 
 from topology.api.allocation import AllocatedGpu, Allocation
 from topology.api.gputopology import (
+    HAND_OFF_REGISTERED,
+    NUMA_ALIGNED,
     Condition,
     GpuHolder,
     GpuSpec,
@@ -22,6 +24,8 @@ from topology.api.gputopology import (
 )
 
 __all__ = [
+    "HAND_OFF_REGISTERED",
+    "NUMA_ALIGNED",
     "AllocatedGpu",
     "Allocation",
     "Condition",

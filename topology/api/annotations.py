@@ -1,4 +1,4 @@
-"""Every annotation key and API name that Linkwise reads or writes, once.
+"""Every annotation key, taint and API name that Linkwise reads or writes, once.
 
 `extender.demand` reads what a pod asks for, `extender.handoff` writes what it got. A new annotation starts here: add its key, put it among
 `SUPPORTED`, and give it a parser in `extender.demand`.
@@ -35,6 +35,9 @@ TOPOLOGY_GENERATION: Final = PREFIX + "topology-generation"
 BOOT_ID: Final = PREFIX + "boot-id"
 
 WRITTEN: Final = (ALLOCATION, TOPOLOGY_GENERATION, BOOT_ID)
+
+# The taint with which nodes may register (kubelet, cloud node pools), and which Linkwise takes off once they can be placed on.
+STARTUP_TAINT: Final = PREFIX + "agent-not-ready"
 
 # Resources.
 WHOLE_GPU: Final = "nvidia.com/gpu"  # the default; the name is a setting of the extender

@@ -7,7 +7,7 @@ generated from them (`topology.api.crd`). `read_gputopology` is the border: anyt
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -21,6 +21,10 @@ from topology.matrix import GpuRow, LinkMatrix, NicColumn
 from topology.peer_access import as_allowed
 
 MOST_GPUS = 16  # the tables hold a row for every subset: 2**16 of them
+
+# Conditions of a node whose agent hands the GPUs over: whether kubelet knows it, and whether GPUs are on the NUMA nodes that kubelet aligns CPUs to.
+HAND_OFF_REGISTERED: Final = "HandOffRegistered"
+NUMA_ALIGNED: Final = "NUMAAligned"
 
 
 class _Wire(BaseModel):
@@ -122,7 +126,7 @@ class GpuStatus(_Wire):
 class Condition(_Wire):
     """A condition in the usual Kubernetes form."""
 
-    type: Annotated[str, Field(description="DriverReady, LinksKnown, GPUsHealthy or HoldersObserved")]
+    type: Annotated[str, Field(description="DriverReady, LinksKnown, GPUsHealthy, HoldersObserved; with the hand-off HandOffRegistered, NUMAAligned")]
     status: Annotated[Literal["True", "False", "Unknown"], Field(description="whether it holds")]
     reason: Annotated[str, Field(description="one word for programs")]
     message: Annotated[str, Field(description="a sentence for people")] = ""

@@ -8,14 +8,14 @@ from typing import Final
 
 from topology.agent.api_server import ApiServer, Body, NoAnswerError, RefusedError
 from topology.agent.probe import utc_now
-from topology.api import GPUTopology
+from topology.api import HAND_OFF_REGISTERED, GPUTopology
 from topology.doctor.finding import Finding, broken, ok, skipped
 from topology.doctor.node import Node
 from topology.errors import LinkwiseError
 
 # As the extender has it: such a node takes no new pods.
 _STALE_AFTER_S: Final = 180
-_ALARMING: Final = ("DriverReady", "GPUsHealthy", "HoldersObserved")
+_ALARMING: Final = ("DriverReady", "GPUsHealthy", "HoldersObserved", HAND_OFF_REGISTERED)
 _RBAC: Final = "apply manifests/rbac-agent.yaml, or run this with the account of somebody who may"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # (group, resource, subresource, verb), as manifests/rbac-agent.yaml gives them; the last ones for the hand-off alone.

@@ -1,13 +1,23 @@
 """What of a pod matters to the state, however odd the rest of it looks."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 
 from extender.cluster import pods as module
-from extender.cluster.pods import has_ended, node_of, read_bound_pod, read_plain_pod, uid_of
+from extender.cluster.pods import (
+    TOPOLOGY_AFFINITY,
+    RefusedPod,
+    has_ended,
+    node_of,
+    read_bound_pod,
+    read_plain_pod,
+    refused_by_topology_manager,
+    uid_of,
+)
 from extender.demand_class import DemandClass
 from extender.requests import NOTHING, read_requests
 from tests.builders import PodBuilder, allocation_of, pod
@@ -370,3 +380,37 @@ def test_whole_gpus_of_containers_that_run_together_add_up(counts: tuple[int, ..
         for container in raw["spec"]["containers"]:
             container["resources"]["requests"] = {**container["resources"].get("requests", {}), **container["resources"].get("limits", {})}
     assert module._whole_alone(raw, GPU) == sum(counts)
+
+
+# --- what kubelet refused -------------------------------------------------------------------------------------------
+
+REFUSED = {"phase": "Failed", "reason": TOPOLOGY_AFFINITY, "message": "Pod was rejected", "startTime": "2026-01-01T12:00:00Z"}
+
+
+def test_a_pod_that_the_topology_manager_refused_is_told_with_its_node_and_time():
+    raw = {**pod("p").gpus(2).bound_to("a", TWO).build(), "status": REFUSED}
+    assert refused_by_topology_manager(raw) == RefusedPod("uid-default-p", "default/p", "a", datetime(2026, 1, 1, 12, tzinfo=UTC))
+    without_time = {**raw, "status": {**REFUSED, "startTime": "long ago"}}
+    assert refused_by_topology_manager(without_time) == RefusedPod("uid-default-p", "default/p", "a", None)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(
+            {**pod().gpus(2).bound_to("a").build(), "status": {**REFUSED, "reason": "UnexpectedAdmissionError"}}, id="refused by another part"
+        ),
+        pytest.param({**pod().gpus(2).bound_to("a").build(), "status": {**REFUSED, "phase": "Running"}}, id="runs, whatever the reason says"),
+        pytest.param({**pod().gpus(2).build(), "status": REFUSED}, id="was never bound"),
+        pytest.param(pod().gpus(2).bound_to("a", TWO, "Failed").build(), id="failed for no reason"),
+    ],
+)
+def test_any_other_pod_is_none_of_the_topology_manager_s(raw: dict[str, Any]):
+    assert refused_by_topology_manager(raw) is None
+
+
+@given(json_objects, json_objects)
+def test_whatever_stands_in_a_pod_is_read_without_harm(raw: dict[str, Any], status: dict[str, Any]):
+    assert refused_by_topology_manager(raw) is None or raw["status"]["reason"] == TOPOLOGY_AFFINITY
+    found = refused_by_topology_manager({**raw, "status": {**status, "phase": "Failed", "reason": TOPOLOGY_AFFINITY}})
+    assert (found is None) == (not node_of(raw))

@@ -259,6 +259,15 @@ def test_any_facts_give_a_readable_object_or_a_sentence(
     assert bool(left_out) == any(gpu.index is None or gpu.uuid in (None, "GPU-...") for gpu in gpus)
 
 
+@pytest.mark.parametrize("text", ["a\x85b", "a\u2028b", "\u2029", "a\nb", "a: 'b' \"c\"", "no"])
+def test_whatever_a_driver_names_a_model_reads_back_from_the_yaml(text: str) -> None:
+    """Unicode has line breaks of its own, which YAML folds in all styles but one."""
+    gpu = sample("mesh", "node-a").spec.gpus[0].model_copy(update={"model": text})
+    topology = sample("mesh", "node-a")
+    topology = topology.model_copy(update={"spec": topology.spec.model_copy(update={"gpus": (gpu, *topology.spec.gpus[1:])})})
+    assert read_gputopology(yaml.safe_load(as_yaml(topology))) == topology
+
+
 def facts(machine: SampleMachine) -> Facts:
     """Everything that the readers would have found on the machine."""
     spec = sample(machine.kind, "node-a").spec

@@ -6,7 +6,7 @@ GPU free. Knows who holds what: the agent's own records, what kubelet tells of o
 
 import threading
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from topology.agent.handoff import series
 from topology.agent.handoff.checkpoint import CheckpointError
@@ -22,6 +22,8 @@ from topology.agent.handoff.refusal import RefusedStartError
 from topology.agent.holders import gpu_of
 from topology.api.annotations import GPU_MEMORY
 from topology.capacity import WHOLE
+
+_PLACE_ANEW: Final = "delete the pod, and let Linkwise place one in its stead (without nodeName, by a scheduler that asks Linkwise)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Decision:
         if isinstance(plan, Around):
             one, plan = self._confirmed(one)
         if isinstance(plan, Around) and self._rules.around == "refuse":
-            raise RefusedStartError(series.NO_PLAN, f"{plan.why}; this node takes pods from Linkwise alone")
+            raise RefusedStartError(series.NO_PLAN, f"{plan.why}; this node takes pods from Linkwise alone: {_PLACE_ANEW}")
         with self._lock:
             record = self._records.adopt(token, one.entry.resource, one.entry.ids)
             if record.holding is not None:
@@ -80,10 +82,11 @@ class Decision:
         entry, gpus = one.entry, self.known_gpus()
         kept = checked(plan, one.pod, one.container.name, entry.resource, len(entry.ids))
         if isinstance(kept, Unkept):
-            raise RefusedStartError(series.PLAN, kept.why)
+            raise RefusedStartError(series.PLAN, f"{kept.why}; it was not written by Linkwise for this pod: {_PLACE_ANEW}")
         gone = [part.uuid for part in kept.parts if part.uuid not in gpus.uuids]
         if gone:
-            raise RefusedStartError(series.GPU_GONE, f"GPU {', '.join(gone)} of the allocation is not in node {self._rules.node_name}")
+            why = f"GPU {', '.join(gone)} of the allocation is not in node {self._rules.node_name}, and no other stands in for it"
+            raise RefusedStartError(series.GPU_GONE, f"{why}: {_PLACE_ANEW}")
         if not entry.by_cdi and {part.uuid for part in kept.parts} != _uuids(entry.ids, gpus):
             raise RefusedStartError(series.OTHER_IDS, _other_ids(kept, entry.ids))
         self._check_free(_holding(one, kept.parts, planned=True), gpus)
@@ -155,7 +158,7 @@ class Decision:
         gpus = self.known_gpus()
         for part in holding.parts:
             if part.uuid not in gpus.uuids:
-                raise RefusedStartError(series.GPU_GONE, f"GPU {part.uuid} is not in node {self._rules.node_name} any more")
+                raise RefusedStartError(series.GPU_GONE, f"GPU {part.uuid} is not in node {self._rules.node_name} any more: {_PLACE_ANEW}")
             if part.uuid in gpus.ill:
                 raise RefusedStartError(series.GPU_ILL, f"GPU {part.uuid} cannot be used: {gpus.ill[part.uuid]}")
 

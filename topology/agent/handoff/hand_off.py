@@ -17,6 +17,7 @@ from typing import Any, Final
 from topology.agent.handoff import faults, series
 from topology.agent.handoff.cdi import CdiDirectory
 from topology.agent.handoff.checkpoint import CDI_KIND, TOKEN_ANNOTATION
+from topology.agent.handoff.conditions import elsewhere
 from topology.agent.handoff.container_files import ContainerFiles
 from topology.agent.handoff.contents import DIRECTORY, RING, VISIBLE, allocation_file, environment
 from topology.agent.handoff.decision import Decision, Rules
@@ -26,7 +27,7 @@ from topology.agent.handoff.kubelet import Kubelet
 from topology.agent.handoff.liveness import Liveness
 from topology.agent.handoff.node_gpus import NodeGpus
 from topology.agent.handoff.nvidia_cdi import NvidiaCdiError
-from topology.agent.handoff.plan import Planned, plan_of
+from topology.agent.handoff.plan import Around, Planned, plan_of
 from topology.agent.handoff.pod_events import PodEvent, PodEvents
 from topology.agent.handoff.pods import Pods
 from topology.agent.handoff.records import Record, Records
@@ -224,20 +225,22 @@ class HandOff:
     # --- telling ----------------------------------------------------------------------------------------------------
 
     def _tell_start(self, one: Starting, holding: Holding) -> None:
-        gpus, given = self._decision.known_gpus(), ", ".join(part.uuid for part in holding.parts)
+        given = ", ".join(part.uuid for part in holding.parts)
         if not holding.planned:
             how = series.AROUND
-            why = f"container {one.container.name} was given free GPUs ({given}): its pod has no allocation by Linkwise for this node"
+            plan = plan_of(one.pod, one.container.name, self._rules.node_name)
+            what = f" ({plan.why})" if isinstance(plan, Around) else ""
+            why = f"container {one.container.name} was given free GPUs ({given}): its pod has no allocation by Linkwise for this node{what}"
             self._means.events.say(PodEvent(one.pod, "CameAround", why))
         elif one.entry.resource == GPU_MEMORY:
             how = series.SHARE
         else:
             how = series.AS_PLANNED if holding.uuids == one.entry.ids else series.CORRECTED
         self._means.series.starts.labels(how).inc()
-        theirs, ours = gpus.numa_nodes(one.entry.ids), gpus.numa_nodes(holding.uuids)
-        if theirs and ours and theirs != ours:
+        differs = elsewhere(self._decision.known_gpus(), one.entry.ids, holding.uuids)
+        if differs:
             self._means.series.numa_differs.inc()
-            why = f"container {one.container.name} has its GPUs on NUMA node {_listed(ours)}, and kubelet aligned it to {_listed(theirs)}: CPUs and memory may be far away"
+            why = f"container {one.container.name} has its {differs}: where kubelet's topology manager aligns CPUs and memory, it aligned them to the ids, and they are far away"
             self._means.events.say(PodEvent(one.pod, "NUMANodeDiffers", why))
 
     def _tell_edit(self, one: Starting, held: Holding) -> None:
@@ -262,7 +265,3 @@ _EVENTS: Final = {
 
 def _key(holding: Holding) -> tuple[str, str]:
     return holding.pod_uid, holding.container.name
-
-
-def _listed(numbers: frozenset[int]) -> str:
-    return ", ".join(map(str, sorted(numbers)))

@@ -18,6 +18,7 @@ from topology.agent.handoff import faults
 from topology.agent.handoff.cdi import CdiDirectory
 from topology.agent.handoff.cgroups import Cgroups
 from topology.agent.handoff.checkpoint import CheckpointError
+from topology.agent.handoff.conditions import numa_condition, registration_condition
 from topology.agent.handoff.container_files import ContainerFiles
 from topology.agent.handoff.decision import Rules
 from topology.agent.handoff.devices import Given, gpu_devices, memory_devices
@@ -40,7 +41,7 @@ from topology.agent.handoff.series import Series
 from topology.agent.handoff.server import Devices
 from topology.agent.metrics import Metrics
 from topology.agent.settings import AgentSettings
-from topology.api import GPUTopology
+from topology.api import Condition, GPUTopology
 from topology.api.annotations import GPU_MEMORY
 from topology.errors import InputError
 
@@ -85,6 +86,7 @@ class DevicePlugin:
         self.held = HeldGpus(self.hand_off, liveness, self.pods, self._records)
         self._garbage = Garbage(self.hand_off, liveness, self._kubelet, self._records)
         self._registration = Registration(settings.device_plugin_dir, self.hand_off, self._devices, self.refresh, self._series)
+        self._registration.changed = self.news.registration_changed
         self._refreshing = threading.Lock()  # one list after the other, so that the last one told is the last one made
         self._collect_at = 0.0
         self._is_registering = False
@@ -172,6 +174,11 @@ class DevicePlugin:
             return self.hand_off.held()
         except RefusedStartError:
             return []
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return what the node's GPUTopology is to tell of the hand-off: whether kubelet knows it, and whether GPUs lie where kubelet aligns CPUs to."""
+        state = self._registration.state
+        return registration_condition(self._devices.keys(), state.unheard, state.other), numa_condition(self._records.all(), self.hand_off.gpus)
 
     def _collect(self) -> None:
         try:

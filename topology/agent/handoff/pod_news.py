@@ -1,6 +1,6 @@
 """What the watch of pods means for the observation: that somebody who may hold GPUs has ended, or is gone.
 
-Told by `pod_watch` after each change of the cache, and by `records` where a container was given something or forgotten; tells `running` that a look is worth
+Told by `pod_watch` after each change of the cache, by `records` where a container was given something or forgotten, and by `registration` where kubelet has come or gone; tells `running` that a look is worth
 while now. A pod that is gone without having ended (deleted by force) is remembered until `take_gone`: the extender keeps its GPUs until it hears of a look that
 came after the deletion, also where that look shows nothing new.
 """
@@ -35,6 +35,10 @@ class PodNews:
 
     def records_changed(self) -> None:
         """Take note that a container was given something, or was forgotten."""
+        self.heard()
+
+    def registration_changed(self) -> None:
+        """Take note that kubelet listens to the agent now, or no longer."""
         self.heard()
 
     def take_gone(self) -> bool:

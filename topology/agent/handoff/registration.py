@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -36,8 +37,16 @@ _OPTIONS: Final = (("grpc.default_authority", "localhost"), ("grpc.enable_http_p
 OTHER_PLUGINS: Final = ("nvidia-gpu.sock",)
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """The resources to which kubelet does not listen now, and the socket of another device plugin that is in the way."""
+
+    unheard: frozenset[str]
+    other: Path | None = None
+
+
 class Registration:
-    """The sockets of all resources; ``devices`` are what each has to offer."""
+    """The sockets of all resources; ``devices`` are what each has to offer. ``changed`` is called, in whatever thread, after ``state`` has changed."""
 
     def __init__(self, directory: Path, hand_off: HandOff, devices: Mapping[str, Devices], told: Callable[[], None], series: Series) -> None:
         self._directory = directory
@@ -47,6 +56,8 @@ class Registration:
         self._said = Said(directory.name)
         self._plugins = [_Plugin(resource, directory, offered) for resource, offered in devices.items()]
         self._other: str | None = None
+        self.state = State(frozenset(devices))
+        self.changed: Callable[[], None] = lambda: None
         self._ask_others_at = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
@@ -90,6 +101,12 @@ class Registration:
             if kubelet is not None and not plugin.is_well(kubelet):
                 self._register(plugin, kubelet)
             self._series.registered.labels(plugin.resource).set(plugin.is_heard())
+        state = State(
+            frozenset(plugin.resource for plugin in self._plugins if not plugin.is_heard()), None if other is None else self._directory / other
+        )
+        if state != self.state:
+            self.state = state
+            self.changed()
 
     def _other_plugin(self) -> str | None:
         """Return the socket at which another device plugin answers; asked now and then, since asking is a connection."""
