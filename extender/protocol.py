@@ -6,7 +6,7 @@ by `demand`; here a pod is a raw object. Source of the field names: k8s.io/kube-
 """
 
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -35,9 +35,8 @@ class NodesCall:
 
     pod: JsonObject
     names: NodeNames
-    nodes: (
-        Sequence[bytes | JsonObject] | None
-    )  # the objects behind `names`, in the same order, in the `Nodes` form only; as they were sent, where nobody had to decode them
+    # The objects behind `names`, in the same order, in the `Nodes` form only; as they were sent, in place, where nobody had to decode them.
+    nodes: Sequence[memoryview | JsonObject] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,8 @@ def _read_known_nodes(body: bytes, verb: str, known: NodeObjects | None) -> Node
     fields = {key.lower(): item for key, item in found.fields.items()}
     if not isinstance(fields.get("pod"), dict) or fields.get("nodenames") is not None:
         return None
-    return NodesCall(fields["pod"], _names(found.names, verb), [body[start:end] for start, end in found.spans])
+    whole = memoryview(body)
+    return NodesCall(fields["pod"], _names(found.names, verb), [whole[start:end] for start, end in found.spans])
 
 
 @lru_cache(_RESTS_KEPT)
@@ -218,20 +218,25 @@ def filter_answer(
 
     Refusals go to FailedAndUnresolvableNodes: a node that we see has passed the in-tree filters, so preemption finds no victim on it.
     """
-    if call.nodes is None:
-        kept: list[Text] = [b'{"Nodes":null,"NodeNames":[', Column(names[fitting], end=b","), b"]"]
-    else:
-        kept = [b'{"Nodes":', _nodes_answer(call.nodes, fitting), b',"NodeNames":null']
     reasons = [Column(names[at], end=b":", after=orjson.dumps(sentence) + b",") for at, sentence in refused]
-    return written([*kept, b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', *reasons, b'},"Error":' + orjson.dumps(error) + b"}"])
+    rest: list[Text] = [b',"FailedNodes":{},"FailedAndUnresolvableNodes":{', *reasons, b'},"Error":' + orjson.dumps(error) + b"}"]
+    if call.nodes is None:
+        return written([b'{"Nodes":null,"NodeNames":[', Column(names[fitting], end=b","), b"]", *rest])
+    return b"".join([*_whole_nodes(call.nodes, fitting), written([b',"NodeNames":null', *rest])])
 
 
-def _nodes_answer(nodes: Sequence[bytes | JsonObject], fitting: NDArray[np.int64]) -> bytes:
-    kept = [nodes[position] for position in fitting.tolist()]
+def _whole_nodes(nodes: Sequence[memoryview | JsonObject], fitting: NDArray[np.int64]) -> Iterator[memoryview | bytes]:
+    """Yield the beginning of an answer with those Nodes in pieces: several MB, which are copied once, when all are joined."""
+    between = b'{"Nodes":{"metadata":{},"items":['
     try:
-        return b'{"metadata":{},"items":[%b]}' % b",".join([node if isinstance(node, bytes) else orjson.dumps(node) for node in kept])
+        for position in fitting.tolist():
+            node = nodes[position]
+            yield between
+            yield node if isinstance(node, memoryview) else orjson.dumps(node)
+            between = b","
     except orjson.JSONEncodeError as problem:  # it writes less deep nesting than it reads
         raise CallError(f"Nodes of this filter call cannot be answered in kind: {problem}") from problem
+    yield b"]}" if between == b"," else between + b"]}"
 
 
 def prioritize_answer(names: NameText, scores: NDArray[np.integer[Any]]) -> bytes:

@@ -192,7 +192,7 @@ def test_nodes_that_are_known_are_answered_as_they_were_sent():
     for items in ([first, second], [second, first | {"spec": {"x": []}}]):
         raw = json.dumps({"Pod": POD, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}, separators=(",", ":")).encode()
         call = read_nodes_call(raw, "filter", known)
-        assert (names_of(call), [isinstance(node, bytes) for node in call.nodes or ()]) == (
+        assert (names_of(call), [isinstance(node, memoryview) for node in call.nodes or ()]) == (
             [item["metadata"]["name"] for item in items],
             [True, True],
         )
