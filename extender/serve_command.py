@@ -15,7 +15,6 @@ import uvloop
 
 from extender.app import from_snapshot
 from extender.server import Tls, run
-from extender.serving import Access, Address, serve_cluster
 from extender.settings import read_settings
 from extender.snapshot_file import open_snapshot
 from topology.errors import InputError
@@ -92,6 +91,8 @@ def keep_freed_memory() -> None:
 
 def serve_cluster_command(kubeconfig: Path | None, context: str | None, options: ServeOptions, say: Callable[[str], None]) -> None:
     """Serve a cluster until a signal."""
+    from extender.serving import Access, Address, serve_cluster  # the Kubernetes client is half a second of import, which a snapshot does without
+
     address = Address(options.host, options.port, options.tls(), options.probe_port)
     write_log_lines()
     collect_rarely()
