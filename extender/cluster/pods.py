@@ -219,7 +219,7 @@ class RefusedPod:
 def refused_by_topology_manager(raw: Mapping[str, Any]) -> RefusedPod | None:
     """Return a pod that kubelet's topology manager refused, None for any other: its node could not align what the pod asks for."""
     status = raw.get("status")
-    if not isinstance(status, Mapping) or status.get("reason") != TOPOLOGY_AFFINITY or status.get("phase") != "Failed":
+    if not isinstance(status, dict) or status.get("reason") != TOPOLOGY_AFFINITY or status.get("phase") != "Failed":
         return None
     node, metadata = node_of(raw), _mapping(raw.get("metadata"))
     told = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
