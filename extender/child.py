@@ -14,7 +14,7 @@ from typing import Final
 
 from topology.errors import InternalError
 
-_LAST: Final = 19  # the least of all priorities: it takes what calls and bindings leave
+_NICE: Final = 10  # a tenth of a core beside one that is busy: calls and bindings go first, and prices come all the same
 
 
 async def output_of(module: str, request: bytes) -> bytes:
@@ -33,7 +33,7 @@ def _run(module: str, request: bytes, started: list[subprocess.Popen[bytes]]) ->
     with subprocess.Popen([sys.executable, "-m", module], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:  # noqa: S603 - our own module
         started.append(process)
         with contextlib.suppress(OSError):  # it has ended already
-            os.setpriority(os.PRIO_PROCESS, process.pid, _LAST)
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
         output, told = process.communicate(request)
     if process.returncode:
         raise InternalError(f"the process of {module} ended with status {process.returncode}: {told.decode(errors='replace')[-500:]}")

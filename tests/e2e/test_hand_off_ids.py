@@ -120,6 +120,11 @@ def test_a_gpu_that_fails_and_returns_is_agreed_upon_and_pods_beside_it_never_no
     hit, beside, _ = run_three(workload, crossed=crossed)
     assert (workload.node.kubelet.ids_of(hit.uid) != {"main": hit.gpus}) is crossed
     workload.api.create(on_node(pod("wants-all").gpus(8), scheduler="nobody"))  # explain judges it anew each time
+    wait_until(
+        lambda: all(state[0] == "Running" for name, state in workload.states().items() if name != "wants-all"),
+        20,
+        "kubelet has told that all three run",
+    )
     before = workload.states()
     (lost,) = hit.gpus
 

@@ -191,8 +191,9 @@ def test_filter_prioritize_and_bind_cannot_disagree(machines: LiveCluster, exten
 
 
 def test_the_same_state_and_call_give_the_same_answer_also_after_a_restart(machines: LiveCluster, extender: RunningExtender) -> None:
+    extender.wait_priced()
     before = [asked(extender, builder) for builder in ASKED]
     assert [asked(extender, builder) for builder in reversed(ASKED)] == before[::-1]
     extender.stop()
-    extender.start().wait_leads()
+    extender.start().wait_leads().wait_priced()
     assert [asked(extender, builder) for builder in ASKED] == before
