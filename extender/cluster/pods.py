@@ -140,7 +140,7 @@ def read_bound_pod(raw: Mapping[str, Any], resource: str, requests: Requests | N
         annotation=raw_annotation if isinstance(raw_annotation, str) else None,
         allocation=None if problem else allocation,
         problem=share_problem if raw_annotation is None else problem,
-        created=_time(metadata.get("creationTimestamp")),
+        created=time_of(metadata.get("creationTimestamp")),
         kinds=_shared_kinds(tuple(container_kinds(raw).items())),
         share=share,
         pending=status.get("phase") in (None, "Pending"),
@@ -223,7 +223,7 @@ def refused_by_topology_manager(raw: Mapping[str, Any]) -> RefusedPod | None:
         return None
     node, metadata = node_of(raw), _mapping(raw.get("metadata"))
     told = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
-    return RefusedPod(uid_of(metadata), told, node, _time(status.get("startTime"))) if node else None
+    return RefusedPod(uid_of(metadata), told, node, time_of(status.get("startTime"))) if node else None
 
 
 def node_of(raw: Mapping[str, Any]) -> str:
@@ -296,7 +296,8 @@ def _amounts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from (_mapping(resources.get(kind)) for kind in ("requests", "limits"))
 
 
-def _time(value: object) -> datetime | None:
+def time_of(value: object) -> datetime | None:
+    """Return a time as objects of the API carry it, UTC where it says no zone; None for anything else."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from extender.cluster.machines import NodeTopology
+from extender.cluster.pods import time_of
 from topology.api.annotations import STARTUP_TAINT
 
 JsonObject = dict[str, Any]
@@ -81,7 +82,7 @@ def read_tainted(name: str, raw: Mapping[str, Any]) -> TaintedNode | None:
     if not taints or not isinstance(taints, list) or not any(map(_is_ours, taints)):
         return None
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    return TaintedNode(name, str(metadata.get("uid") or ""), _time(metadata.get("creationTimestamp")), tuple(taints))
+    return TaintedNode(name, str(metadata.get("uid") or ""), time_of(metadata.get("creationTimestamp")), tuple(taints))
 
 
 def awaited(node: TaintedNode, topology: NodeTopology | None, now: datetime, stale_after_s: float) -> Awaited:
@@ -96,18 +97,11 @@ def awaited(node: TaintedNode, topology: NodeTopology | None, now: datetime, sta
 
 def _is_before(heard: datetime, created: datetime | None) -> bool:
     """Tell whether an agent looked before the Node was there: what it saw was told of the Node before."""
-    return created is not None and _aware(heard) < _aware(created)
+    return created is not None and _aware(heard) < created
 
 
 def _is_ours(taint: object) -> bool:
     return isinstance(taint, Mapping) and taint.get("key") == STARTUP_TAINT
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
 
 
 def _aware(time: datetime) -> datetime:

@@ -5,7 +5,6 @@ also pods that were bound by this very process and that no watch has shown yet.
 """
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any, Protocol
 
 import structlog
@@ -13,7 +12,7 @@ import structlog
 from extender import log_keys
 from extender.cluster import Cluster
 from extender.cluster.observed import may_run
-from extender.cluster.pods import RefusedPod, refused_by_topology_manager, uid_of
+from extender.cluster.pods import RefusedPod, refused_by_topology_manager, time_of, uid_of
 
 _log = structlog.get_logger()
 JsonObject = dict[str, Any]
@@ -53,7 +52,7 @@ class PodSink:
 
     def remove(self, raw: JsonObject) -> None:
         """Take out a pod that is gone; its last state tells whether its containers had ended."""
-        self._cluster.remove_pod(self.key(raw), ended=not may_run(raw), deleted=_time_of_deletion(raw))
+        self._cluster.remove_pod(self.key(raw), ended=not may_run(raw), deleted=time_of((raw.get("metadata") or {}).get("deletionTimestamp")))
 
     def known(self) -> Iterable[str]:
         """Return the UIDs of the pods that hold something of a node here, as of now; some twice."""
@@ -62,15 +61,6 @@ class PodSink:
     def forget(self, key: str) -> None:
         """Take out a pod that a list no longer has; how it ended nobody saw."""
         self._cluster.remove_pod(key, ended=False)
-
-
-def _time_of_deletion(raw: JsonObject) -> datetime | None:
-    """Return when a pod's deletion was to be done, as the API server says."""
-    value = (raw.get("metadata") or {}).get("deletionTimestamp")
-    try:
-        return datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
 
 
 def is_parked(raw: JsonObject) -> bool:
