@@ -106,8 +106,16 @@ def stand_in(folder: Path, says: str) -> str:
 
 def test_the_server_is_looked_at_while_it_answers(tmp_path: Path):
     """py-spy is given the server's process and where the picture goes."""
-    flame.draw(stand_in(tmp_path, "sleep 0.1"), 20, 1, 0, tmp_path / "x.svg")
-    assert f"--format flamegraph --output {tmp_path}/x.svg" in (tmp_path / "asked").read_text()
+    drawing = tmp_path / "x.svg"
+    flame.draw(stand_in(tmp_path, f"sleep 0.1; echo '<svg><text id=\"title\" x=\"1\">py-spy record</text></svg>' >{drawing}"), 20, 1, 0, drawing)
+    assert f"--format flamegraph --output {drawing}" in (tmp_path / "asked").read_text()
+    assert drawing.read_text() == '<svg><text id="title" x="1">The hot path at 20 nodes: filter, prioritize, bind</text></svg>\n'
+
+
+def test_a_drawing_without_a_title_is_refused():
+    """Another py-spy may draw otherwise."""
+    with pytest.raises(InputError, match=r"no title to replace; accepted: that of py-spy 0\.4"):
+        flame.titled("<svg/>", "x")
 
 
 def test_what_py_spy_says_when_it_fails_is_told(tmp_path: Path):
