@@ -21,11 +21,10 @@ JsonObject = dict[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
-class RunningExtender:
-    """One replica; ``url`` is what kube-scheduler calls and what `linkwise explain --server` takes."""
+class ExtenderAt:
+    """One replica, wherever it runs; ``url`` is what kube-scheduler calls and what `linkwise explain --server` takes."""
 
-    def __init__(self, program: Program, url: str) -> None:
-        self.program = program
+    def __init__(self, url: str) -> None:
         self.url = url
 
     def ready(self) -> bool:
@@ -35,16 +34,6 @@ class RunningExtender:
     def leads(self) -> bool:
         """Whether it answers calls: ready, leading, fresh. Told by a body that is no call, which only an open gate looks at."""
         return self._status("POST", "/filter") == 400
-
-    def wait_ready(self, timeout: float = 30) -> "RunningExtender":
-        """Wait until it is synced; raises StartError with the end of its log."""
-        self.program.wait_ready(self.ready, timeout)
-        return self
-
-    def wait_leads(self, timeout: float = 30) -> "RunningExtender":
-        """Wait until it answers calls; raises StartError with the end of its log."""
-        self.program.wait_ready(self.leads, timeout)
-        return self
 
     def get(self, path: str) -> JsonObject:
         """GET a path of the read API."""
@@ -98,6 +87,30 @@ class RunningExtender:
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
         return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
 
+    def _status(self, method: str, path: str) -> int:
+        try:
+            return httpx.request(method, f"{self.url}{path}", timeout=2).status_code
+        except httpx.HTTPError:
+            return 0
+
+
+class RunningExtender(ExtenderAt):
+    """One that is a process of this machine."""
+
+    def __init__(self, program: Program, url: str) -> None:
+        super().__init__(url)
+        self.program = program
+
+    def wait_ready(self, timeout: float = 30) -> "RunningExtender":
+        """Wait until it is synced; raises StartError with the end of its log."""
+        self.program.wait_ready(self.ready, timeout)
+        return self
+
+    def wait_leads(self, timeout: float = 30) -> "RunningExtender":
+        """Wait until it answers calls; raises StartError with the end of its log."""
+        self.program.wait_ready(self.leads, timeout)
+        return self
+
     def stop(self) -> int:
         """End it as Kubernetes does: SIGTERM, time to finish; returns the exit status."""
         return self.program.stop()
@@ -106,12 +119,6 @@ class RunningExtender:
         """Start it again after `stop` or `program.kill()`: same address, nothing remembered."""
         self.program.start()
         return self
-
-    def _status(self, method: str, path: str) -> int:
-        try:
-            return httpx.request(method, f"{self.url}{path}", timeout=2).status_code
-        except httpx.HTTPError:
-            return 0
 
 
 def serve(
