@@ -4,7 +4,7 @@ Used by `columns` for what stands beside the arrays. The list is kept in pieces;
 copied as a whole after every view that was handed out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar, overload
 
 T = TypeVar("T")
@@ -51,6 +51,14 @@ class Pieces(Generic[T]):
         self._count = 0
         self._own: set[int] = set()  # numbers of the pieces that no reader holds
         self._is_shared = False  # a reader holds the list of pieces
+
+    @staticmethod
+    def of(values: Iterable[T]) -> "Pieces[T]":
+        """Return a new one with that content."""
+        made = Pieces[T]()
+        for value in values:
+            made.append(value)
+        return made
 
     def __len__(self) -> int:
         return self._count
