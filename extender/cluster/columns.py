@@ -235,8 +235,8 @@ class Columns:
         self.names = [self.names[row] for row in new_row]
         self.row_of = {name: row for row, name in enumerate(self.names)}
         self.name_table = NameTable(self.names)
-        self.gpus = Pieces.of(self.gpus[row] for row in new_row)
-        self.closed_by = Pieces.of(self.closed_by[row] for row in new_row)
+        self.gpus = Pieces.of([self.gpus[row] for row in new_row])
+        self.closed_by = Pieces.of([self.closed_by[row] for row in new_row])
         by_shape = {
             shape: {new_row[row]: found for row, found in by_row.items() if row in new_row} for shape, by_row in self.kubelet_refusals.items()
         }

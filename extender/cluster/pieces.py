@@ -4,7 +4,7 @@ Used by `columns` for what stands beside the arrays. The list is kept in pieces;
 copied as a whole after every view that was handed out.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar, overload
 
 T = TypeVar("T")
@@ -53,11 +53,11 @@ class Pieces(Generic[T]):
         self._is_shared = False  # a reader holds the list of pieces
 
     @staticmethod
-    def of(values: Iterable[T]) -> "Pieces[T]":
+    def of(values: Sequence[T]) -> "Pieces[T]":
         """Return a new one with that content."""
         made = Pieces[T]()
-        for value in values:
-            made.append(value)
+        made._pieces = [list(values[at : at + _SIZE]) for at in range(0, len(values), _SIZE)]
+        made._count, made._own = len(values), set(range(len(made._pieces)))
         return made
 
     def __len__(self) -> int:
