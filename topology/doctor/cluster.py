@@ -17,9 +17,7 @@ from topology.errors import LinkwiseError
 _STALE_AFTER_S: Final = 180
 _ALARMING: Final = ("DriverReady", "GPUsHealthy", "HoldersObserved", HAND_OFF_REGISTERED)
 _RBAC: Final = "apply manifests/rbac-agent.yaml, or run this with the account of somebody who may"
-_HAND_OFF_RBAC: Final = (
-    "turn the hand-off on with its rights (the component `hand-off` in manifests/kustomization.yaml, then `kubectl apply -k manifests`), or run this with the account of somebody who may"
-)
+_HAND_OFF_RBAC: Final = "turn the hand-off on with its rights (the component `hand-off` in manifests/kustomization.yaml, then `kubectl apply -k manifests`), or run this with the account of somebody who may"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # (group, resource, subresource, verb), as manifests/rbac-agent.yaml gives them, and for the hand-off manifests/hand-off/rbac.yaml.
 _RIGHTS: Final = (

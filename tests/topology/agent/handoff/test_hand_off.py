@@ -125,6 +125,35 @@ def test_a_gpu_in_mig_mode_is_given_to_nobody(node: HandOffNode, gpus: list[str]
         node.start(raw)
 
 
+# --- one container, two tokens ---
+
+
+def test_a_container_that_was_admitted_anew_counts_once(node: HandOffNode, gpus: list[str]) -> None:
+    """Kubelet asks for a second token where its checkpoint was lost: people remove it to get a kubelet going again, and the pod lives on."""
+    raw = node.bind(pod("a").shared(20).sharing(NODE, {gpus[0]: 20_480}))
+    node.run(raw)
+    node.kubelet.given.clear()
+    node.kubelet._write_checkpoint()
+    assert node.run(raw) == {"main": {gpus[0]}}
+    beside = node.bind(pod("b").shared(15).sharing(NODE, {gpus[0]: 15_360}))
+    assert node.run(beside) == {"main": {gpus[0]}}
+    assert node.plugin is not None
+    assert sorted((one.pod, one.uuids) for one in node.plugin.hand_off.held()) == [("a", {gpus[0]}), ("b", {gpus[0]})]
+
+
+def test_a_pod_from_around_that_was_admitted_anew_has_the_gpus_that_it_had(node: HandOffNode, gpus: list[str]) -> None:
+    """No plan tells them, and other ones would keep both from everybody for as long as the pod lives."""
+    raw = node.bind(pod("a").gpus(2).bound_to(NODE))
+    node.catch_up()
+    before = node.run(raw)
+    node.kubelet.given.clear()
+    node.kubelet._write_checkpoint()
+    node.kubelet.admit(raw)
+    assert node.start(raw) == before
+    rest = node.bind(pod("b").gpus(2).bound_to(NODE))
+    assert node.run(rest) == {"main": set(gpus) - before["main"]}
+
+
 # --- what is in the way on the node ---
 
 
