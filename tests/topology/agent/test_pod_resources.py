@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubelet_stand_in import Devices, HeldBy, kubelet_at
-from topology.agent.pod_resources import Claim, PodResourcesError, list_claims
+from topology.agent.pod_resources import Claim, PodResourcesError, list_aligned, list_claims
 
 
 @pytest.fixture
@@ -29,6 +29,18 @@ def test_the_entries_of_all_numa_nodes_are_joined(socket: Path) -> None:
             Claim("ml", "train", "main", "vendor.com/nic", "nic0"),
             Claim("ml", "train", "side", "nvidia.com/gpu", "GPU-d"),
         }
+
+
+def test_containers_are_told_to_which_kubelet_gave_anything_else_for_themselves(socket: Path) -> None:
+    """CPUs and memory, as static policies do, or devices of others, as a NIC; the GPUs alone count for nothing."""
+    gpu, nic = Devices(("GPU-a",)), Devices(("nic0",), "vendor.com/nic")
+    with kubelet_at(socket) as kubelet:
+        kubelet.held = [
+            HeldBy("ml/plain", "main", (gpu,), is_pinned=False),
+            HeldBy("ml/nic", "main", (gpu, nic), is_pinned=False),
+            HeldBy("ml/pinned", "main", (gpu,)),
+        ]
+        assert list_aligned(socket, ["nvidia.com/gpu"]) == {("ml", "nic", "main"), ("ml", "pinned", "main")}
 
 
 def test_no_pods_is_an_answer(socket: Path) -> None:
