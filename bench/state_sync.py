@@ -78,7 +78,7 @@ async def _fetch(url: str) -> dict[str, Any]:
         for resource in (TOPOLOGIES, NODES, UNHEALTHY, PODS):
             onward = ""
             while True:
-                data = await client.raw("GET", resource.path, {"limit": str(PAGE), **({"continue": onward} if onward else {})})
+                data = await client.raw("GET", resource.path, {"limit": "500", **({"continue": onward} if onward else {})})
                 page = orjson.loads(data)
                 objects, size = objects + len(page["items"]), size + len(data)
                 onward = page["metadata"].get("continue")
