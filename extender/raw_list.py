@@ -118,7 +118,7 @@ class ListReader:
     _text: bytearray = field(default_factory=bytearray)  # what has come and is not read yet
     _before: bytes = b""  # what stands before the items, once they have begun
     _between: bytes = b""
-    _wanted: int = SLICE
+    _wanted: int = field(default_factory=lambda: SLICE)
     _is_whole: bool = False  # it cannot be told where its items begin: it is read at its end
 
     def take(self, piece: bytes) -> Iterator[list[Any]]:
