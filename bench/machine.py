@@ -4,11 +4,15 @@ import json
 import os
 import platform
 import subprocess
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+# For programs whose start is measured: with compiled modules, as pip and the image leave them. Where an environment keeps Python from writing them, every start would compile all of
+# Linkwise and of its packages anew, which takes longer than all the rest of it.
+COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "linkwise-bench-modules")}
 
 
 def facts() -> dict[str, str]:

@@ -19,6 +19,7 @@ from extender.protocol import error_answer
 from topology.errors import ApiServerError, CallError
 
 _log = structlog.get_logger()
+GPUSHARE_PREFIX: Final = "/gpushare-scheduler"  # where configurations point that were written for gpushare's extender
 _NOT_A_POST: Final = "accepted: POST"
 
 Answer = Callable[[bytes], bytes]

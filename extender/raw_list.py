@@ -1,7 +1,7 @@
 """A list of objects as an API server or kubectl writes it, read in slices: its bytes go in, a few objects at a time come out.
 
-Called by `kube.watch` for each page of a list, so that calls are answered between two slices, and by `snapshot_file`, so that a cluster of any size is never in memory as objects all at
-once. Slices are quicker than the whole as well: what was read is still in the processor's cache when it is looked at.
+`kube.watch` hands the bytes of a list over as they come (`ListReader`), so that no list is ever in memory as a whole and calls are answered between two slices; `snapshot_file` has a whole
+file (`read_list`), and its objects are never in memory all at once. Slices are quicker than the whole as well: what was read is still in the processor's cache when it is looked at.
 
 Where one object ends and the next begins is guessed from how the first one begins, and then proved: a slice counts only if it is JSON by itself, and text between two places of an array that
 is whole values can only have been cut at whole values. A wrong guess costs time, never an object. Whatever does not end as such lists do, or cannot be sliced, is read as a whole.
@@ -9,7 +9,7 @@ is whole values can only have been cut at whole values. A wrong guess costs time
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -109,3 +109,61 @@ def _sliced(data: bytes) -> RawList | None:
     blanks, begins = first.groups()
     between = next((text for text in (b"}," + blanks + begins, b"}, " + begins) if data.find(text, opening.end(), end) >= 0), b"}," + begins)
     return RawList(head, data, opening.end(), end, between)
+
+
+@dataclass(slots=True)
+class ListReader:
+    """A list that comes in pieces, as API servers write them: `take` each piece, then `end`. What the pieces hold of the list before its end is not kept."""
+
+    _text: bytearray = field(default_factory=bytearray)  # what has come and is not read yet
+    _before: bytes = b""  # what stands before the items, once they have begun
+    _between: bytes = b""
+    _wanted: int = field(default_factory=lambda: SLICE)
+    _is_whole: bool = False  # it cannot be told where its items begin: it is read at its end
+
+    def take(self, piece: bytes) -> Iterator[list[Any]]:
+        """Yield the items that are there as a whole by now, a few at a time; go through all of them before the next piece."""
+        self._text += piece
+        if not self._between and not self._begin():
+            return
+        at = 0
+        while (cut := self._text.find(self._between, at + self._wanted)) >= 0:
+            found = _values(bytes(self._text[at : cut + 1]))
+            if found is None:
+                self._wanted = 2 * (cut - at)  # it was cut inside an object
+            else:
+                yield found
+                at, self._wanted = cut + 2, SLICE
+        del self._text[:at]
+
+    def end(self) -> tuple[JsonObject, list[Any]]:
+        """Return all of the list but its items, and the items that have not been yielded; raises ValueError where it is no list, or breaks off."""
+        data = bytes(self._text)
+        if not self._between:
+            found = read_list(data)
+            if found is None:
+                raise ValueError("what was read is no list of objects")
+            return found.head, [item for some in found.slices() for item in some]
+        ending = _END.search(data, max(0, len(data) - _LONGEST_END))
+        items = None if ending is None else _values(data[: ending.start(1)])
+        if ending is None or items is None:
+            raise ValueError("the list breaks off, or has arrays behind its items, where no API server has any")
+        head: JsonObject = orjson.loads(self._before + data[ending.start(1) :])
+        del head["items"]
+        return head, items
+
+    def _begin(self) -> bool:
+        """Find where the items begin, and what stands between two of them; tells whether both are known."""
+        opening = None if self._is_whole or len(self._text) < SLICE else _ITEMS.search(self._text)
+        first = None if opening is None else _FIRST.match(self._text, opening.end())
+        if opening is None or first is None:
+            return False
+        before = bytes(self._text[: opening.end()])
+        if _values(before + b"]}") is None:
+            self._is_whole = True  # these are the items of something deeper
+            return False
+        blanks, begins = first.groups()
+        likely = (b"}," + blanks + begins, b"}, " + begins)
+        self._before, self._between = before, next((text for text in likely if text in self._text), likely[0])
+        del self._text[: opening.end()]
+        return True

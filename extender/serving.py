@@ -121,12 +121,13 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
             """Note a pod that kubelet refused, whoever leads: the next leader has to know as well."""
             verbs.note_refused(pod, refused, is_news=is_news)
 
-        reflectors = (
-            Reflector(client, TOPOLOGIES, TopologySink(cluster), time.monotonic),
+        topologies = Reflector(client, TOPOLOGIES, TopologySink(cluster), time.monotonic)
+        pods = Reflector(client, PODS, PodSink(cluster, adopt, note_refused), time.monotonic)
+        nodes_and_more = (
             Reflector(client, NODES, NodeSink(cluster), time.monotonic),
             Reflector(client, UNHEALTHY, ConfigMapSink(cluster), time.monotonic),
-            Reflector(client, PODS, PodSink(cluster, adopt, note_refused), time.monotonic),
         )
+        reflectors = (topologies, *nodes_and_more, pods)
 
         async def list_afresh() -> None:
             """See everything as it is now."""
@@ -150,7 +151,13 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(leadership.looked.wait(), _FIRST_LOOK_S)
 
-        runs: list[Callable[[], Awaitable[None]]] = [partial(_after, first_the_lease, reflector.run) for reflector in reflectors]
+        async def first_the_topologies() -> None:
+            """Let pods come to nodes that are known: whatever came before its node's GPUs were known would be counted twice."""
+            await first_the_lease()
+            await topologies.synced.wait()
+
+        runs: list[Callable[[], Awaitable[None]]] = [partial(_after, first_the_lease, reflector.run) for reflector in (topologies, *nodes_and_more)]
+        runs.append(partial(_after, first_the_topologies, pods.run))
         runs += [leadership.run, events.run, rounds.run, untainter.run]
         tasks = [asyncio.create_task(_kept_running(run)) for run in runs]
         try:

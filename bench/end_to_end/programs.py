@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from bench import machine
 from bench.end_to_end.cluster import LoadedCluster
 from bench.end_to_end.door import Door
 from bench.end_to_end.expositions import Counts, scrape
@@ -28,7 +29,7 @@ JsonObject = dict[str, Any]
 
 NULL_EXTENDER: Final = Path(__file__).parents[1] / "null_extender"
 # What is published once at the start stays true: no agents run.
-SETTINGS: Final = {"LINKWISE_STALE_AFTER_S": "864000"}
+SETTINGS: Final = {"LINKWISE_STALE_AFTER_S": "864000", **machine.COMPILED}
 _CLIENT: Final = {"qps": 5000, "burst": 5000}
 _START_S: Final = 120.0
 _QUIET_S: Final = 12.0  # the target is looked at every 10 s

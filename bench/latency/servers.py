@@ -3,6 +3,7 @@
 Used by the commands. Every one listens on a free port of the loopback interface and prints its URL. Where Go is missing its column is left out, and that is said once.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench import machine
 from bench.go_programs import null_extender
 from topology.errors import InputError, InternalError
 
@@ -26,7 +28,8 @@ def process(*command: str) -> Iterator[str]:
 @contextmanager
 def program(command: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Run a program that prints a line once it serves, and end it afterwards: the line, and its process id."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:  # noqa: S603
+    environment = {**os.environ, **machine.COMPILED}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as server:  # noqa: S603
         assert server.stdout is not None
         line = server.stdout.readline()
         if not line:

@@ -111,7 +111,7 @@ _NO_STATUS: Final[Mapping[str, Any]] = {}
 
 def read_bound_pod(raw: Mapping[str, Any], resource: str, requests: Requests | None = None) -> BoundPod | None:
     """Return the pod where it holds GPUs now, None where it is unbound, has ended, or uses none; ``requests`` are its own, where they were read already."""
-    metadata, spec, status = (_mapping(raw.get(key)) for key in ("metadata", "spec", "status"))
+    metadata, spec, status = _mapping(raw.get("metadata")), _mapping(raw.get("spec")), _mapping(raw.get("status"))
     node = spec.get("nodeName")
     uid = uid_of(metadata)
     # The phase becomes terminal when all containers have ended; a deletion timestamp alone says only that somebody asked.

@@ -370,7 +370,7 @@ class Cluster:
         self.ledger.enter(Entry(pod.uid, pod.namespace, pod.name, pod.node, charged.uuids, state, pod.annotation or "", charged.shares))
         row = self._columns.row(pod.node)
         gpus = self._columns.gpus[row]
-        missing = sorted(charged.uuids - gpus.bit_of.keys()) if gpus.uuids else []
+        missing = sorted([uuid for uuid in charged.uuids if uuid not in gpus.bit_of]) if gpus.uuids else []
         if missing:
             self._closures.close(pod.node, pod.uid, Refusal.GPU_MISSING, f"pod {pod.namespace}/{pod.name} holds {', '.join(missing)}")
         else:

@@ -7,10 +7,11 @@ kind and version that the API server leaves out in a list.
 from typing import Any, Final
 
 from extender.kube.client import ApiRefusedError, KubeClient
-from extender.kube.watch import PAGE, Resource
+from extender.kube.watch import Resource
 
 JsonObject = dict[str, Any]
 
+PAGE: Final = 500  # each is decoded as a whole
 _ATTEMPTS: Final = 3  # a list whose version is compacted between two pages starts again; that happens after five minutes
 
 

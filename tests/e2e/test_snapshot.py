@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.watch import PAGE
+from extender.kube.lists import PAGE
 from extender.snapshot_file import read_snapshot
 from tests.builders import pod
 from tests.e2e.control_plane import ControlPlane

@@ -1,6 +1,7 @@
 """A list read in slices holds what reading it as a whole would: whatever its objects look like, and however it was printed."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender import raw_list as module
-from extender.raw_list import read_list
+from extender.raw_list import ListReader, read_list
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(['},{"a":', "]", '"items":[', "\\", "ä"]),
@@ -120,3 +121,57 @@ def test_an_array_behind_the_items_is_read_or_refused_and_never_mistaken_for_the
         assert any(isinstance(value, list | dict) for value in tail.values())
     else:
         assert read == items
+
+
+# --- a list that comes in pieces ------------------------------------------------------------------------------------
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    """Cut the bytes at these places, as far as they have them."""
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    return [data[begin:end] for begin, end in pairwise(places)]
+
+
+def read(parts: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
+    reader = ListReader()
+    found = [item for part in parts for some in reader.take(part) for item in some]
+    head, rest = reader.end()
+    return head, found + rest
+
+
+cuts = st.lists(st.integers(0, 400), max_size=12)
+
+
+@pytest.mark.parametrize("printer", PRINTERS)
+@given(st.lists(objects, max_size=8), objects, behind, cuts)
+def test_a_list_holds_the_same_in_whatever_pieces_it_comes(
+    printer: str, items: list[Any], head: dict[str, Any], tail: dict[str, Any], cuts: list[int]
+):
+    before = {key: value for key, value in head.items() if key not in ("items", *tail)}
+    data = PRINTERS[printer]({**before, "items": items, **tail})
+    assert read(pieces(data, cuts)) == whole(data)
+
+
+@given(st.integers(0, 500), cuts)
+def test_a_list_that_breaks_off_anywhere_is_an_error(end: int, cuts: list[int]):
+    """Also between two objects: nobody may take the half that came for the whole, and forget the rest."""
+    data = orjson.dumps({"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": f"pod-{number}"}} for number in range(9)]})
+    with pytest.raises(ValueError):
+        read(pieces(data[: min(end, len(data) - 1)], cuts))
+
+
+@pytest.mark.parametrize("data", [b"[]", b"", b"{}x", b'{"items": 3}', b"<html>"])
+def test_what_is_no_list_is_an_error(data: bytes):
+    with pytest.raises(ValueError):
+        read([data])
+
+
+def test_what_has_been_read_is_not_kept():
+    """A list of any size takes the memory of a few objects."""
+    item = orjson.dumps({"metadata": {"name": "pod"}})
+    reader, most = ListReader(), 0
+    for piece in (b'{"metadata":{},"items":[' + item, *[b"," + item] * 999, b"]}"):
+        assert all(some for some in reader.take(piece))
+        most = max(most, len(reader._text))
+    assert most < 5 * len(item)
+    assert reader.end() == ({"metadata": {}}, [{"metadata": {"name": "pod"}}] * len(reader.end()[1]))

@@ -197,6 +197,22 @@ async def test_nobody_is_answered_before_everything_is_listed(tmp_path: Path, se
             await comes_true(replica.ready)
 
 
+async def test_pods_are_listed_once_the_gpus_of_the_nodes_are_known(tmp_path: Path, server: LocalApiServer) -> None:
+    """A pod that came before the GPUs of its node would be counted twice: at 5,000 nodes half a second."""
+    held = server.fault("GET", TOPOLOGIES, Fault.HOLD)
+    async with started(tmp_path, server) as replica:
+        await held.hit.wait()
+        await comes_true(lambda: _is_true(server.asked("GET", "/api/v1/nodes")))
+        assert not server.asked("GET", PODS)
+        held.go.set()
+        await replica.leads()
+        assert server.asked("GET", PODS)
+
+
+async def _is_true(value: object) -> bool:
+    return bool(value)
+
+
 async def test_the_gpus_of_gpushares_plugin_follow_nodes_and_config_maps(server: LocalApiServer, served: Served) -> None:
     """A node that publishes no GPUTopology, and whose GPUs are named as unhealthy in kube-system."""
 

@@ -27,7 +27,7 @@ class Depth(IntEnum):
 
 EXACT_UP_TO: Final = 8
 MOST_CYCLES: Final = 2520  # as many as 8 GPUs can have; no set of MAPA's 16-GPU machines has more than 672
-# A linear program takes 1.3 ms and 4.5 us for every cycle (2 GHz Xeon). In cycles: what the program itself costs, and what a depth may cost.
+# A linear program takes scipy 1.3 ms and 4.5 us for every cycle (2 GHz Xeon), and `simplex` a fifth of that. In cycles: what the program itself costs, and what a depth may cost.
 _PROGRAM: Final = 300
 _MOST_WORK: Final = {Depth.AT_ONCE: 0, Depth.SOON: 150_000, Depth.FULL: 6_000_000}  # 8 GPUs need 74,000 at most, MAPA's machines up to 37,000
 _CLOSE: Final = 1e-6  # GB/s: the packing is rounded to this

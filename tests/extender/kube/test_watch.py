@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 import pytest
+from kubernetes.aio.client import Configuration
 
+from extender import raw_list
 from extender.kube import watch as module
 from extender.kube.client import KubeClient
 from extender.kube.watch import PODS as POD_RESOURCE
@@ -130,6 +133,34 @@ async def test_an_answer_that_is_no_list_is_tried_again(server: LocalApiServer, 
     server.fault("GET", PODS, Fault.GARBAGE)
     await running.watching()
     assert running.mirror.pods == {"a": "Pending"}
+
+
+async def test_a_list_that_breaks_off_is_listed_again_and_nothing_is_forgotten_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection ends between two objects, as when an API server is stopped while it writes."""
+    monkeypatch.setattr(raw_list, "SLICE", 64)
+    names = [f"pod-{number}" for number in range(40)]
+    body = orjson.dumps({"metadata": {"resourceVersion": "7"}, "items": [{**pod(name).build(), "status": {"phase": "Running"}} for name in names]})
+    answers = iter([body[: body.index(b"},{", len(body) // 2) + 1], body])
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + next(answers, b""))
+        await writer.drain()
+        writer.close()
+
+    configuration, mirror = Configuration(), Mirror(pods={"gone": "Running"})
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        configuration.host = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with KubeClient(configuration) as client:
+            reflector = Reflector(client, POD_RESOURCE, mirror, Clock())
+            task = asyncio.create_task(reflector.run())
+            await reflector.synced.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    assert mirror.pods == dict.fromkeys(names, "Running")
+    assert len(mirror.log) > len(names) + 1, "what came before the end was taken in"
+    assert mirror.log[-1] == "gone forgotten"
+    assert mirror.log.count("gone forgotten") == 1
 
 
 async def test_a_list_asks_for_the_truth_of_its_moment(running: Running) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracles import MachineOracle
+from topology.collective import simplex
 from topology.collective.rings import Cycles, packed_rate
 
 
@@ -110,3 +111,10 @@ def test_a_further_link_never_takes_bandwidth_away(size: int, random: Random):
     a, b = random.sample(range(size), 2)
     mesh[a, b] = mesh[b, a] = mesh[a, b] + 25.0
     assert packed(mesh) >= before
+
+
+def test_what_our_own_solver_cannot_prove_is_solved_by_scipy(monkeypatch: pytest.MonkeyPatch):
+    mesh = hops(5, 25.0, p01=50.0, p23=0.0)
+    ours = packed(mesh)
+    monkeypatch.setattr(simplex, "_MOST_STEPS", 0)
+    assert packed(mesh) == ours > 0
