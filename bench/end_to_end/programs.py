@@ -21,8 +21,9 @@ from bench.end_to_end.door import Door
 from bench.end_to_end.expositions import Counts, scrape
 from bench.end_to_end.processes import children
 from bench.end_to_end.variants import Variant, Who, configuration
+from tests.e2e.calls import answers_ok
 from tests.e2e.extender import RunningExtender, serve
-from tests.e2e.program import Program, StartError, answers_ok, free_port
+from tests.e2e.program import Program, StartError, free_port
 
 JsonObject = dict[str, Any]
 

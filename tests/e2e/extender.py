@@ -13,6 +13,7 @@ import httpx
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.e2e.calls import HTTP
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.program import Program, free_port, wait_until
 
@@ -48,7 +49,7 @@ class RunningExtender:
 
     def get(self, path: str) -> JsonObject:
         """GET a path of the read API."""
-        answer = httpx.get(f"{self.url}/api/v1/{path}", timeout=10)
+        answer = HTTP.get(f"{self.url}/api/v1/{path}")
         assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"
         found: JsonObject = answer.json()
         return found
@@ -94,7 +95,7 @@ class RunningExtender:
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that carry these labels; 0 where there is none."""
-        text = httpx.get(f"{self.url}/metrics", timeout=10).text
+        text = HTTP.get(f"{self.url}/metrics").text
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
         return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
 
@@ -109,7 +110,7 @@ class RunningExtender:
 
     def _status(self, method: str, path: str) -> int:
         try:
-            return httpx.request(method, f"{self.url}{path}", timeout=2).status_code
+            return HTTP.request(method, f"{self.url}{path}", timeout=2).status_code
         except httpx.HTTPError:
             return 0
 

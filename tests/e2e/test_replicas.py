@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
 
-import httpx
 import pytest
 
 from tests.builders import pod
+from tests.e2e.calls import HTTP
 from tests.e2e.checks import check_cluster, check_extender
 from tests.e2e.control_plane import NAMESPACE, ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
@@ -93,7 +93,7 @@ def sends_away(replica: RunningExtender) -> None:
         ("filter", {"Pod": pod("a").gpus(1).build(), "NodeNames": ["node-1"]}),
         ("bind", {"PodNamespace": "default", "PodName": "a", "PodUID": "uid", "Node": "node-1"}),
     ):
-        answer = httpx.post(f"{replica.url}/{verb}", json=call)
+        answer = HTTP.post(f"{replica.url}/{verb}", json=call)
         assert answer.json()["Error"] == "this replica does not lead; the Service reaches the one that does"
         assert answer.headers["connection"] == "close"
 

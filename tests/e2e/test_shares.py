@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
 import pytest
 
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from tests.builders import PodBuilder, pod
 from tests.console import blocks
 from tests.e2e.api_server import JsonObject
+from tests.e2e.calls import HTTP
 from tests.e2e.checks import indices_of
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
@@ -277,7 +277,7 @@ def test_a_reserve_is_taken_off_every_gpu_and_told_in_the_refusal(control_plane:
     node = second.get("nodes/h100")
     assert {gpu["offeredMiB"] for gpu in node["gpus"]} == {77 * 1024}
     call = {"Pod": pod_object(pod("large").shared(78)), "NodeNames": ["h100"], "Nodes": None}
-    answer = httpx.post(f"{second.url}/filter", json=call, timeout=10).json()
+    answer = HTTP.post(f"{second.url}/filter", json=call).json()
     assert "gives 77 GiB of its 81559 MiB, 2048 MiB kept in reserve" in answer["FailedAndUnresolvableNodes"]["h100"]
     assert second.stop() == 0
 
