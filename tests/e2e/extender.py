@@ -67,7 +67,7 @@ class RunningExtender:
         shown = {name: self.get(f"nodes/{name}") for name in nodes or tuple(self.nodes())}
         return {name: {gpu["uuid"] for gpu in node.get("gpus", []) if gpu["healthy"] and gpu["heldBy"] is None} for name, node in shown.items()}
 
-    def wait_open(self, *names: str, timeout: float = 10) -> None:
+    def wait_open(self, *names: str, timeout: float = 60) -> None:
         """Wait until it knows these nodes, none of them is closed, and their classes are worked out: figures before that are lower bounds."""
 
         def opened() -> bool:
@@ -77,8 +77,11 @@ class RunningExtender:
         wait_until(opened, timeout, f"the extender knows {', '.join(names[:5])} as open")
 
     def wait_priced(self) -> None:
-        """Wait until it knows the prices of its kinds of GPUs: where parts of GPUs go before that is a first guess."""
-        wait_until(lambda: self.get("workload")["pricesKnown"], 60, "prices of parts of GPUs are known")
+        """Wait until it knows the prices of its kinds of GPUs: where parts of GPUs go before that is a first guess.
+
+        They are worked out with what nobody else wants of the processors, and there other tests run beside this one.
+        """
+        wait_until(lambda: self.get("workload")["pricesKnown"], 180, "prices of parts of GPUs are known")
 
     def wait_closed(self, name: str, text: str, timeout: float = 10) -> str:
         """Wait until it has closed a node for a reason that holds ``text``, and return the reason."""
