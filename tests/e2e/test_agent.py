@@ -76,7 +76,7 @@ class AgentNode:
         stored = self.stored()
         return read_gputopology(stored) if stored is not None and "status" in stored else None
 
-    def wait(self, holds: Callable[[GPUTopology], bool], what: str, timeout: float = 15) -> GPUTopology:
+    def wait(self, holds: Callable[[GPUTopology], bool], what: str, timeout: float = 30) -> GPUTopology:
         """Return the published topology once something holds for it."""
 
         def seen() -> GPUTopology | None:

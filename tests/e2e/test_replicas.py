@@ -63,7 +63,8 @@ def pair(live: LiveCluster, control_plane: ControlPlane, accounts: None) -> Iter
     for name in NAMES:
         live.api.create(pod_object(pod(name, NAMESPACE).plain(), scheduler="nobody"))
         replicas[name] = serve(control_plane, environment={"POD_NAME": name, "POD_NAMESPACE": NAMESPACE})
-        replicas[name].wait_ready()
+    for replica in replicas.values():
+        replica.wait_ready()
     with LeaderService(live.api, replicas) as service:
         pair = Pair(live, replicas, service)
         pair.leader()
