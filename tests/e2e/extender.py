@@ -13,6 +13,7 @@ import httpx
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.e2e.calls import HTTP
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.program import Program, free_port, wait_until
 
@@ -37,7 +38,7 @@ class ExtenderAt:
 
     def get(self, path: str) -> JsonObject:
         """GET a path of the read API."""
-        answer = httpx.get(f"{self.url}/api/v1/{path}", timeout=10)
+        answer = HTTP.get(f"{self.url}/api/v1/{path}")
         assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"
         found: JsonObject = answer.json()
         return found
@@ -55,7 +56,7 @@ class ExtenderAt:
         shown = {name: self.get(f"nodes/{name}") for name in nodes or tuple(self.nodes())}
         return {name: {gpu["uuid"] for gpu in node.get("gpus", []) if gpu["healthy"] and gpu["heldBy"] is None} for name, node in shown.items()}
 
-    def wait_open(self, *names: str, timeout: float = 10) -> None:
+    def wait_open(self, *names: str, timeout: float = 60) -> None:
         """Wait until it knows these nodes, none of them is closed, and their classes are worked out: figures before that are lower bounds."""
 
         def opened() -> bool:
@@ -65,8 +66,11 @@ class ExtenderAt:
         wait_until(opened, timeout, f"the extender knows {', '.join(names[:5])} as open")
 
     def wait_priced(self) -> None:
-        """Wait until it knows the prices of its kinds of GPUs: where parts of GPUs go before that is a first guess."""
-        wait_until(lambda: self.get("workload")["pricesKnown"], 60, "prices of parts of GPUs are known")
+        """Wait until it knows the prices of its kinds of GPUs: where parts of GPUs go before that is a first guess.
+
+        They are worked out with what nobody else wants of the processors, and there other tests run beside this one.
+        """
+        wait_until(lambda: self.get("workload")["pricesKnown"], 180, "prices of parts of GPUs are known")
 
     def wait_closed(self, name: str, text: str, timeout: float = 10) -> str:
         """Wait until it has closed a node for a reason that holds ``text``, and return the reason."""
@@ -83,13 +87,13 @@ class ExtenderAt:
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that carry these labels; 0 where there is none."""
-        text = httpx.get(f"{self.url}/metrics", timeout=10).text
+        text = HTTP.get(f"{self.url}/metrics").text
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
         return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
 
     def _status(self, method: str, path: str) -> int:
         try:
-            return httpx.request(method, f"{self.url}{path}", timeout=2).status_code
+            return HTTP.request(method, f"{self.url}{path}", timeout=2).status_code
         except httpx.HTTPError:
             return 0
 

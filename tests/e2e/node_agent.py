@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.sample_machines import SAMPLE_MACHINES, SampleMachine
 from tests.e2e import cgroups
 from tests.e2e.agents import agent_command
+from tests.e2e.calls import HTTP
 from tests.e2e.enclosure import InsideProgram
 from tests.e2e.node import RealNode
 from tests.e2e.objects import GPU
@@ -118,7 +119,7 @@ class NodeAgent(NodeGpus):
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that carry these labels; 0 where there is none, or nobody answers."""
         try:
-            text = httpx.get(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10).text
+            text = HTTP.get(f"http://127.0.0.1:{self._metrics}/metrics").text
         except httpx.HTTPError:
             return 0
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
