@@ -83,19 +83,30 @@ class Histories(RuleBasedStateMachine):
     @rule(at=st.integers(0, len(NODES) - 1), kept_apart=st.sampled_from([(), ((0, 1),), ((0, 2),), ((1, 3),)]), held=st.booleans())
     def a_node_of_a_new_name_comes(self, at: int, kept_apart: tuple[tuple[int, int], ...], *, held: bool) -> None:
         """Publish a node that was never there, perhaps of a kind that was never there, and perhaps with a pod on it."""
-        self.added += 1
-        topology = changed(BUILT.topologies[at], kept_apart=kept_apart)
-        name = topology["metadata"]["name"] = f"passing-{self.added}"
-        for gpu in topology["spec"]["gpus"]:
-            gpu["uuid"] += f"-{self.added}"
-        for gpu in topology["status"]["gpus"]:
-            gpu["uuid"] += f"-{self.added}"
-        self.extender.cluster.apply_topology(topology)
+        name, first = self._publish_new(at, kept_apart)
         if held:
             self.pods += 1
-            self.holders.append(pod(f"p{self.pods}").holding(name, topology["spec"]["gpus"][0]["uuid"]))
+            self.holders.append(pod(f"p{self.pods}").holding(name, first))
             self.extender.cluster.apply_pod(self.holders[-1].build())
         self.passing.append(name)
+
+    def _publish_new(self, at: int, kept_apart: tuple[tuple[int, int], ...] = ()) -> tuple[str, str]:
+        """Publish a node of a new name; returns it, and the UUID of its first GPU."""
+        self.added += 1
+        topology = changed(BUILT.topologies[at], kept_apart=kept_apart)
+        name = topology["metadata"]["name"] = (
+            f"passing-{self.added:02}" if self.added % 2 else f"a-passing-{self.added}"
+        )  # before the others, and after them
+        for gpu in (*topology["spec"]["gpus"], *topology["status"]["gpus"]):
+            gpu["uuid"] += f"-{self.added}"
+        self.extender.cluster.apply_topology(topology)
+        return name, topology["spec"]["gpus"][0]["uuid"]
+
+    @rule(count=st.integers(6, 12), at=st.integers(0, len(NODES) - 1))
+    def many_come_and_leave_for_good(self, count: int, at: int) -> None:
+        """Let so many rows be of nodes that are gone that they are worth giving up."""
+        for number in range(count):
+            self.extender.cluster.remove_topology(self._publish_new((at + number) % len(NODES))[0])
 
     @precondition(lambda self: self.passing)
     @rule(data=st.data())
@@ -103,7 +114,7 @@ class Histories(RuleBasedStateMachine):
         """Take such a node away; a pod that is on it may outlive it for a while."""
         self.extender.cluster.remove_topology(self.passing.pop(data.draw(st.integers(0, len(self.passing) - 1))))
 
-    @rule(fewest=st.integers(1, 4))
+    @rule(fewest=st.integers(0, 2))
     def a_quiet_moment_comes(self, fewest: int) -> None:
         """Let what is gone be forgotten: a view that was handed out stays what it was, and what pods hold is held by the same nodes."""
         before = self.extender.cluster.view()

@@ -56,6 +56,19 @@ def test_names_that_come_later_find_the_place_that_sorting_all_gives_them(number
         assert ranks.tolist() == [sorted(names[:rows]).index(name) for name in names[:rows]]
 
 
+def test_names_are_ranked_anew_where_rows_have_other_names():
+    """As many rows as before, of other nodes: what was gone for good was forgotten, and others have come."""
+    extender, facts = extender_on(cluster().pcie("b", "c")), RowFacts()
+    assert facts.name_ranks(extender.cluster.view()).tolist() == [0, 1]
+    extender.cluster.remove_topology("b")
+    extender.cluster.forget_gone(1)
+    (topology,) = cluster().pcie("a").topologies
+    extender.cluster.apply_topology(topology)
+    view = extender.cluster.view()
+    assert list(view.names) == ["c", "a"]
+    assert facts.name_ranks(view).tolist() == [1, 0]
+
+
 def test_a_node_that_changes_is_numbered_anew_and_no_other_is(monkeypatch: pytest.MonkeyPatch):
     """One node may lose a GPU among thousands that do not."""
     extender, facts, outlook = extender_on(NODES), RowFacts(), Outlook()
