@@ -249,6 +249,7 @@ class _Rounds:
                 while self.close_stale(_STALE_TOGETHER):  # noqa: ASYNC110 - it does the work, a few at a time
                     await asyncio.sleep(0)  # calls go between
             self._keep_out_of_garbage()
+            self._verbs.cluster.forget_gone()
             self._verbs.report_edits()
             self._verbs.report_differences()
             self._verbs.follow_demands()

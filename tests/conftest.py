@@ -20,6 +20,12 @@ settings.register_profile("thorough", max_examples=3000, stateful_step_count=60,
 settings.load_profile(os.environ.get("LINKWISE_HYPOTHESIS", "quick"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one worker more than cores, for `-n auto`: a third of the time tests wait for a process or a socket of theirs, and the cores for them."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out tests/e2e unless the command line names it or something in it: its control plane takes minutes to build and all cores to run."""
     if collection_path != E2E:

@@ -31,6 +31,7 @@ class HeldBy:
     pod: str
     container: str
     devices: tuple[Devices, ...]
+    is_pinned: bool = True  # it has CPUs and memory for itself
 
 
 @dataclass
@@ -89,8 +90,9 @@ def _pod(held: HeldBy) -> bytes:
 def _container(held: HeldBy) -> bytes:
     cpus = _message(3, _varint(2) + _varint(3))  # packed int64
     memory = _message(4, _text(1, "memory") + _number(2, 1 << 30) + _message(3, _numa(0)))
+    pinned = cpus + memory if held.is_pinned else b""
     claims = _message(5, _text(2, "claim") + _text(3, "default") + _message(4, _message(1, _text(1, "vendor.com/nic=nic0"))))
-    return _text(1, held.container) + b"".join(_message(2, _devices(entry)) for entry in held.devices) + cpus + memory + claims
+    return _text(1, held.container) + b"".join(_message(2, _devices(entry)) for entry in held.devices) + pinned + claims
 
 
 def _devices(entry: Devices) -> bytes:

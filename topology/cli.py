@@ -30,11 +30,23 @@ STDIN: Final = "-"
 
 app = typer.Typer(
     name="linkwise",
-    help="Places GPU pods by their links.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"linkwise {version('linkwise')}")
+        raise typer.Exit
+
+
+@app.callback()
+def linkwise(_: Annotated[bool, typer.Option("--version", help="Print the version and end.", callback=_tell_version, is_eager=True)] = False) -> None:
+    """Places GPU pods by their links."""
 
 
 class Output(StrEnum):

@@ -50,7 +50,7 @@ def main(
     pool: list[Shares] = []
     if Part.SHARES in parts:
         with running(shares.POOL, seed) as cluster:
-            pool = shares.measure(cluster, rounds, tuple(min(count, pods) for count in shares.COUNTS))
+            pool = shares.measure(cluster, rounds, tuple(sorted({min(count, pods) for count in shares.COUNTS})))
     verdicts = judge(sizes, pool)
     figures = {"verdicts": verdicts, "sizes": sizes, "shares": pool}
     machine.write_json(NAME, {name: [asdict(one) for one in found] for name, found in figures.items()}, results)

@@ -20,10 +20,11 @@ from bench import snapshot
 from bench.end_to_end.door import MERGE, Call, Door, RefusedError
 from tests.builders import pod
 from tests.e2e import build
+from tests.e2e.calls import answers_ok
 from tests.e2e.checks import allocation_of
 from tests.e2e.control_plane import STAGES, ControlPlane
 from tests.e2e.objects import node_object, pod_object
-from tests.e2e.program import Program, answers_ok, free_port, wait_until
+from tests.e2e.program import Program, free_port, wait_until
 
 JsonObject = dict[str, Any]
 

@@ -14,6 +14,7 @@ from bench.end_to_end.expositions import Counts, read_counts
 from bench.end_to_end.processes import read_cpu, read_resident_mib
 from bench.end_to_end.programs import SETTINGS
 from tests.builders import pod
+from tests.e2e.calls import HTTP
 from tests.e2e.extender import RunningExtender, serve
 from tests.e2e.objects import pod_object
 
@@ -58,7 +59,7 @@ def _first_answer(extender: RunningExtender, names: list[str]) -> tuple[JsonObje
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         try:
-            answer: JsonObject = httpx.post(f"{extender.url}/filter", json=call, timeout=30, trust_env=False).json()
+            answer: JsonObject = HTTP.post(f"{extender.url}/filter", json=call, timeout=30).json()
         except httpx.HTTPError:
             time.sleep(0.05)  # it does not listen yet
             continue

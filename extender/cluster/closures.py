@@ -43,6 +43,10 @@ class Closures:
         """Tell whether that reason closes the node."""
         return key in self._of_node.get(node, {})
 
+    def any_of(self, node: str) -> bool:
+        """Tell whether anything closes the node, beside that it has no class."""
+        return node in self._of_node
+
     def nodes_with(self, key: str) -> set[str]:
         """Return the nodes that are closed for that reason."""
         return {node for node, closures in self._of_node.items() if key in closures}

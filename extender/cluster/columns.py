@@ -109,7 +109,10 @@ class KubeletRefusal:
 
 @dataclass(slots=True)
 class Columns:
-    """The arrays; ``count`` rows of them are in use. Rows are never moved: a node that is gone keeps its row, closed."""
+    """The arrays; ``count`` rows of them are in use. A node that is gone keeps its row, closed, until `keep` numbers the others anew.
+
+    Names, their table, and both lists are replaced then and not written: a view that was handed out goes on with those that it has.
+    """
 
     count: int = 0
     generation: int = 0
@@ -210,10 +213,52 @@ class Columns:
         return number
 
     def deepen(self, topology_class: TopologyClass) -> list[int]:
-        """Replace the tables of a class by deeper ones; returns the rows of its nodes."""
-        number = self._class_of_key[topology_class.key]
+        """Replace the tables of a class by deeper ones; returns the rows of its nodes, none where no class of that key is known any more."""
+        number = self._class_of_key.get(topology_class.key)
+        if number is None:
+            return []
         self.classes[number] = topology_class
         return [int(row) for row in np.flatnonzero(self.class_index[: self.count] == number)]
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Give up all rows but these, ascending, which are numbered anew in that order.
+
+        Each of them counts as changed, so that nobody who remembers answers by row takes one for what another was. Who remembers rows across views must be told.
+        """
+        count, new_row = len(rows), {old: new for new, old in enumerate(rows.tolist())}
+        capacity = max(_FIRST_CAPACITY, 1 << (count - 1).bit_length() if count else 0)
+        for name, empty in _EMPTY.items():
+            old = getattr(self, name)
+            kept = np.full((capacity, *old.shape[1:]), empty, old.dtype)
+            kept[:count] = old[rows]
+            setattr(self, name, kept)
+        self.names = [self.names[row] for row in new_row]
+        self.row_of = {name: row for row, name in enumerate(self.names)}
+        self.name_table = NameTable(self.names)
+        self.gpus = Pieces.of([self.gpus[row] for row in new_row])
+        self.closed_by = Pieces.of([self.closed_by[row] for row in new_row])
+        by_shape = {
+            shape: {new_row[row]: found for row, found in by_row.items() if row in new_row} for shape, by_row in self.kubelet_refusals.items()
+        }
+        self.kubelet_refusals = {shape: by_row for shape, by_row in by_shape.items() if by_row}
+        self.count = count
+        self.hardware_writes += 1
+        self.closed_writes += 1
+        self.gpu_writes += 1
+        self.generation += 1
+        self.row_generation[:count] = self.host_generation[:count] = self.generation
+
+    def drop_unused_classes(self) -> None:
+        """Forget the classes of which no node is any more; the others are numbered anew, which no reader sees: a view has its own numbers beside its own classes."""
+        used = np.unique(self.class_index[: self.count])
+        used = used[used != NO_CLASS]
+        new_number = np.full(len(self.classes) + 1, NO_CLASS, np.int32)  # the last one stands for NO_CLASS
+        new_number[used] = np.arange(len(used))
+        self.class_index = new_number[self.class_index]
+        self.classes = [self.classes[number] for number in used.tolist()]
+        self._class_of_key = {kind.key: number for number, kind in enumerate(self.classes)}
+        self.hardware_writes += 1
+        self.generation += 1
 
     def _double(self) -> None:
         for name, empty in _EMPTY.items():

@@ -147,6 +147,10 @@ class PluginNodes:
             self._minors.setdefault(node, {}).update({uuid: minor for minor, uuid in served.uuid_of.items() if not gpushare.is_stand_in(uuid)})
         return served
 
+    def forget_node(self, node: str) -> None:
+        """Forget the minor numbers of a node that is gone for good."""
+        self._minors.pop(node, None)
+
     def of(self, node: str) -> Served:
         """Return how the plugin serves a node, as last looked at."""
         return self._served.get(node, _NOT_SERVED)

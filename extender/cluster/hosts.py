@@ -147,6 +147,17 @@ class Hosts:
                 self._columns.cpu_left[row], self._columns.memory_left[row] = sums.shown
         self._rows_shown = self._columns.count
 
+    def knows(self, name: str) -> bool:
+        """Tell whether a Node of that name was seen and is there, or a pod on it."""
+        return name in self._nodes
+
+    def renumber(self) -> None:
+        """Follow the columns, whose rows have other numbers now."""
+        for sums in self._nodes.values():
+            sums.row = -1
+        self._rows_shown = 0
+        self.show_new_rows()
+
     def _count(self, charges: dict[str, _Charge], uid: str, node: str, requests: Requests) -> None:
         known = charges.get(uid)
         charge = charges[uid] = _Charge(self._sums(node), requests)

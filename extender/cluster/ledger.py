@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from extender.cluster.charges import Charges
-from extender.cluster.columns import Columns, NodeGpus, Taken
+from extender.cluster.columns import Columns, Taken
 from extender.cluster.hosts import Hosts
 from extender.requests import NOTHING, Requests
 from topology.errors import InternalError
@@ -157,16 +157,19 @@ class Ledger:
 
     def taken(self, node: str, without: AbstractSet[str] = frozenset()) -> Taken:
         """Return what the pods on the node hold, but for those named."""
-        gpus = self._columns.gpus[self._columns.row(node)]
+        bit_of = self._columns.gpus[self._columns.row(node)].bit_of
         whole, shares = 0, dict[int, int]()
         for entry in self._on_node.get(node, {}).values():
             if entry.uid in without:
                 continue
-            if not entry.shares:
-                whole |= gpus.mask_of(entry.uuids)
-            else:
-                whole |= gpus.mask_of(entry.uuids - entry.shares.keys())
-                for bit, mib in _shares_by_bit(entry, gpus):
+            for uuid in entry.uuids:
+                bit = bit_of.get(uuid)
+                if bit is None:
+                    continue
+                mib = entry.shares.get(uuid)
+                if mib is None:
+                    whole |= 1 << bit
+                else:
                     shares[bit] = shares.get(bit, 0) + mib
         return Taken(whole, shares)
 
@@ -183,9 +186,3 @@ class Ledger:
         (self._observed.add if entry.state is EntryState.OBSERVED else self._observed.discard)(entry.uid)
         self._on_node.setdefault(entry.node, {})[entry.uid] = entry
         self.settle(entry.node)
-
-
-def _shares_by_bit(entry: Entry, gpus: NodeGpus) -> Iterator[tuple[int, int]]:
-    for uuid, mib in entry.shares.items():
-        if uuid in gpus.bit_of:
-            yield gpus.bit_of[uuid], mib

@@ -7,6 +7,7 @@ A `NodeTopology` is what the state keeps of a node: UUIDs, health, holders, and 
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -73,6 +74,11 @@ class Machine:
         if known is None or known.next_depth is not None:  # else nobody can tell more of it
             known = self._class = topology_class(self.matrix, self.inventory, depth)
         return known
+
+    def forget_class(self, but: AbstractSet[str]) -> None:
+        """Let go of the class, unless its key is one of those."""
+        if self._class is not None and self._class.key not in but:
+            self._class = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,11 @@ class Machines:
         if own is not None:
             self._known[own.key] = found.machine
         return found
+
+    def forget_classes(self, but: AbstractSet[str]) -> None:
+        """Let go of the tables of kinds of which no node is left, all but those keys; a node that comes makes them anew."""
+        for machine in self._known.values():
+            machine.forget_class(but)
 
 
 @dataclass(frozen=True, slots=True)

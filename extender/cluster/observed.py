@@ -110,6 +110,16 @@ class ObservedHolders:
         """
         self._ended.setdefault(node, LRUCache(_ENDED_KEPT))[name] = None
 
+    def forget_node(self, node: str) -> None:
+        """Forget what was seen of a node that is gone for good, with the holders behind whom no pod stands: nobody will ever say that they have ended."""
+        for entry in self._ledger.on_node(node):
+            if self.is_ghost(entry):
+                self._ledger.release(entry.uid)
+        self._ghosts.pop(node, None)
+        self._ended.pop(node, None)
+        self._differences.pop(node, None)
+        self._strangers.discard(node)
+
     def is_ghost(self, entry: Entry) -> bool:
         """Tell whether no pod object stands behind an entry."""
         return entry.uid.startswith(_PREFIX) or entry.uid in self._ghosts.get(entry.node, {})

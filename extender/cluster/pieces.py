@@ -52,6 +52,14 @@ class Pieces(Generic[T]):
         self._own: set[int] = set()  # numbers of the pieces that no reader holds
         self._is_shared = False  # a reader holds the list of pieces
 
+    @staticmethod
+    def of(values: Sequence[T]) -> "Pieces[T]":
+        """Return a new one with that content."""
+        made = Pieces[T]()
+        made._pieces = [list(values[at : at + _SIZE]) for at in range(0, len(values), _SIZE)]
+        made._count, made._own = len(values), set(range(len(made._pieces)))
+        return made
+
     def __len__(self) -> int:
         return self._count
 

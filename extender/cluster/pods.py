@@ -226,6 +226,13 @@ def refused_by_topology_manager(raw: Mapping[str, Any]) -> RefusedPod | None:
     return RefusedPod(uid_of(metadata), told, node, time_of(status.get("startTime"))) if node else None
 
 
+def name_of(raw: Mapping[str, Any]) -> str:
+    """Return the name of any raw object, empty where it has none."""
+    metadata = raw.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
 def node_of(raw: Mapping[str, Any]) -> str:
     """Return the node on which a raw pod is bound, empty where it is not."""
     return str(_mapping(raw.get("spec")).get("nodeName") or "")

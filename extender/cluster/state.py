@@ -19,13 +19,14 @@ import numpy as np
 from extender.cluster.charges import Charges, charges, shares_of
 from extender.cluster.closures import Closures
 from extender.cluster.columns import NO_CLASS, NO_GPUS, NOT_TOLD, Columns, NodeGpus
+from extender.cluster.gone import FEWEST_CLASSES, FEWEST_ROWS, Gone
 from extender.cluster.gpushare_nodes import PluginNodes, Served
 from extender.cluster.hosts import NodeFacts, read_node
 from extender.cluster.kubelet_refusals import KubeletRefusals
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.machines import Machines, NodeTopology, microseconds
 from extender.cluster.observed import Difference, ObservedHolders
-from extender.cluster.pods import BoundPod, PlainPod, has_ended, node_of, read_bound_pod, read_plain_pod, uid_of
+from extender.cluster.pods import BoundPod, PlainPod, has_ended, name_of, node_of, read_bound_pod, read_plain_pod, uid_of
 from extender.cluster.startup_taint import Awaited, StartupTaints, TaintedNode, awaited
 from extender.cluster.view import TentativeHold, View
 from extender.cluster.views import Views
@@ -75,6 +76,7 @@ class Cluster:
         self._startup_taints = StartupTaints()
         self.kubelet_refusals = KubeletRefusals(self._columns, clock)  # ended here alone
         self._views = Views(self._columns, clock)
+        self._gone = Gone(self._columns)
         self.allocation_edits = 0  # seen on bound pods and not believed
         self._edited: deque[BoundPod] = deque(maxlen=1000)
         self._arrived: list[BoundPod] = []
@@ -87,14 +89,15 @@ class Cluster:
         try:
             topology = self._machines.read(raw)
         except TopologyError as error:
-            name = _name(raw)
+            name = name_of(raw)
             if name:
                 self._forget_topology(name)
                 self._closures.close(name, "topology", Refusal.TOPOLOGY_UNREADABLE, str(error))
             return str(error)
         before = self._topologies.get(topology.name)
         self._topologies[topology.name] = topology
-        self._note_heard(topology.name, topology.observed_at)
+        row, looked_at = self._columns.row(topology.name), topology.observed_at  # the row first: a new one may move the array
+        self._columns.heard_us[row] = NOT_TOLD if looked_at is None else microseconds(looked_at)
         if before is not None and before.is_same_for_placement(topology):
             self._hear(topology.name)
         else:
@@ -134,8 +137,8 @@ class Cluster:
 
     def deepen(self, kind: TopologyClass) -> None:
         """Go by the deeper tables of a class from now on: to everybody who remembers answers its nodes have changed."""
-        self._shallow.pop(kind.key, None)
-        if kind.next_depth is not None:
+        known = self._shallow.pop(kind.key, None)
+        if known is not None and kind.next_depth is not None:
             self._shallow[kind.key] = kind
         for row in self._columns.deepen(kind):
             self._columns.touch(row)
@@ -180,7 +183,7 @@ class Cluster:
 
     def apply_node(self, raw: Mapping[str, Any]) -> None:
         """Take in a Node as it is now: what it has to give beside GPUs, and what gpushare's device plugin says of them."""
-        name = _name(raw)
+        name = name_of(raw)
         if name:
             self.ledger.hosts.set_node(name, read_node(raw))
             self._startup_taints.apply(name, raw)
@@ -425,11 +428,6 @@ class Cluster:
             columns.silent[row] = False
         return most is not None and max(len(old), len(again)) > most
 
-    def _note_heard(self, node: str, at: datetime | None) -> None:
-        """Note when a node's agent looked; None: nothing is told of it, or there is no agent."""
-        row = self._columns.row(node)  # first: a new row may move the array
-        self._columns.heard_us[row] = NOT_TOLD if at is None else microseconds(at)
-
     # --- tentative holds --------------------------------------------------------------------------------------------
 
     def hold(self, uid: str, row: int, mask: int, seconds: float, shares: tuple[tuple[int, int], ...] = ()) -> None:
@@ -440,6 +438,30 @@ class Cluster:
     def unhold(self, uid: str) -> TentativeHold | None:
         """Take back a hold; returns it where it still counted."""
         return self._views.unhold(uid)
+
+    # --- what is gone for good --------------------------------------------------------------------------------------
+
+    def forget_gone(self, fewest_rows: int = FEWEST_ROWS, fewest_classes: int = FEWEST_CLASSES) -> None:
+        """Give up what is kept of nodes and of classes that are gone, once that is much; called between calls, and views that were handed out stay what they are."""
+        if self._gone.too_many_classes(fewest_classes):
+            self._columns.drop_unused_classes()
+            used = {kind.key for kind in self._columns.classes}
+            self._machines.forget_classes(but=used)
+            self._shallow = {key: kind for key, kind in self._shallow.items() if key in used}
+        rows = self._gone.rows(self._is_gone, self._views.rows_held(), fewest_rows)
+        for name in map(self._columns.names.__getitem__, rows):
+            self._bound.pop(name, None)
+            self._observed.forget_node(name)
+            self.gpushare.forget_node(name)
+            self.assume_order.forget_node(name)
+        if rows:
+            self._views.renumber(self._gone.take_out(rows))
+            self.ledger.hosts.renumber()
+
+    def _is_gone(self, node: str) -> bool:
+        """Tell whether a node is one of which nobody knows anything any more: no Node, no GPUTopology, no pod that is or may be on it."""
+        is_known = node in self._topologies or self._closures.any_of(node) or self.ledger.hosts.knows(node) or self._bound.get(node)
+        return not is_known and all(map(self._observed.is_ghost, self.ledger.on_node(node)))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -473,9 +495,3 @@ class Cluster:
         Promises are left out: whether their pods are there is asked pod by pod.
         """
         return chain(self.ledger.hosts.bound(), tuple(self._node_of_pod), self.ledger.unseen())
-
-
-def _name(raw: Mapping[str, Any]) -> str:
-    metadata = raw.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    return name if isinstance(name, str) else ""

@@ -54,7 +54,8 @@ class View:
     """One generation of the cluster. Arrays have one entry a row (a node) and cannot be written.
 
     CPU and memory are for scores alone, nothing here is feasible or not by them: kube-scheduler's NodeResourcesFit has looked at them before we are called.
-    ``names``, ``row_of`` and ``name_table`` are shared with the live state, which only ever appends to them: rows from ``rows`` on are not this view's.
+    ``names``, ``row_of`` and ``name_table`` are shared with the live state, which only ever appends to them: rows from ``rows`` on are not this view's. When the rows
+    of nodes that are gone are given up, the live state begins new ones; a row means something together with the view alone from which it comes.
     """
 
     generation: int

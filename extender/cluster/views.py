@@ -63,6 +63,16 @@ class Views:
                 self._holds[uid] = replace(hold, mask=after.mask_of(held), shares=here)
                 self._view = None
 
+    def rows_held(self) -> set[int]:
+        """Return the rows of which something is held, or was until a moment ago."""
+        return {hold.row for hold in self._holds.values()}
+
+    def renumber(self, rows: NDArray[np.int64]) -> None:
+        """Follow the columns, which have kept those of their rows and no others: none of which anything is held is given up."""
+        new_row = {old: new for new, old in enumerate(rows.tolist())}
+        self._holds = {uid: replace(hold, row=new_row[hold.row]) for uid, hold in self._holds.items()}
+        self._view = None
+
     def _end_holds(self, now: float) -> None:
         if now < self._earliest:
             return

@@ -95,6 +95,12 @@ class AssumeOrder:
         if node is not None:
             self._notes[node].pop(uid, None)
 
+    def forget_node(self, node: str) -> None:
+        """Forget the times of a node that is gone for good, unless a pod is assumed there."""
+        if not self._notes.get(node):
+            self._notes.pop(node, None)
+            self._last_ns.pop(node, None)
+
     def _put(self, node: str, pod: Assumed, turn: Turn) -> None:
         before = self._notes.get(self._node_of.get(pod.uid, ""), {}).get(pod.uid)
         if self._node_of.get(pod.uid, node) != node:

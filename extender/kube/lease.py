@@ -2,7 +2,8 @@
 
 Run by `serving`. The leader renews every two seconds; its right to bind ends by its own monotonic clock, counted from *before* the renewal was sent, so a
 process that was stopped, or whose renewals get lost, loses the right before anybody else can have it. Others take over when the Lease has not changed for
-its whole duration as they saw it; clocks of different machines are never compared. Where it still names this process nobody else has led meanwhile, and
+its whole duration as they saw it; clocks of different machines are never compared. A process that has never seen one goes by the label: where a pod has it, the Lease was deleted, and
+its holder believes in it for as long as it would have lasted. Where it still names this process nobody else has led meanwhile, and
 it goes on at once. Whoever leads anew, also after such a gap, lists everything afresh before it binds, and renews while it does.
 """
 
@@ -26,6 +27,7 @@ RENEW_EVERY_S: Final = 2.0
 _JUST_AFTER_S: Final = 0.05
 MARGIN_S: Final = 2.0  # a POST must have ended this long before the lease can be taken
 _LABEL_AGAIN_S: Final = 10.0
+_GIVEN_UP_S: Final = 1  # duration of a Lease that its holder gave up, as client-go writes it; of one that a person cleared it is what it was
 LEADER_LABEL: Final = "linkwise.dev/leader"
 
 
@@ -97,7 +99,7 @@ class Leadership:
         try:
             current = await self._read()
             if current is not None and current["spec"].get("holderIdentity") == self._lease.identity:
-                current["spec"]["holderIdentity"] = ""
+                current["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": _GIVEN_UP_S}
                 await self._client.request("PUT", self._lease.path, body=Body(current), timeout_s=self._patience_s)
         except (NoAnswerError, ApiRefusedError) as error:
             _log.warning("lease not released", **{log_keys.REASON: str(error)})
@@ -124,6 +126,8 @@ class Leadership:
         if not self._holds:
             self._stand_down()  # also after a long stop of the process: what it knew is old, whoever led meanwhile
         current = await self._read()
+        if current is None and self._seen is None and not self._holds and await self._labelled_pods():
+            self._seen = ("", self._clock())  # somebody leads, or did: this Lease was deleted, perhaps a moment ago
         self._look(current)
         if current is None:
             if self._is_free(None):
@@ -184,12 +188,12 @@ class Leadership:
     def _is_free(self, current: JsonObject | None) -> bool:
         """Tell whether nobody holds the Lease: there has never been one, it was given up, or it has not changed for its duration as this process saw it.
 
-        The holder of one that somebody deleted believes in it until it would have run out.
+        The holder of one that somebody deleted, or of which somebody cleared the holder, believes in it until it would have run out.
         """
         if self._seen is None or (current is None and self._holds):
             return True
         spec = {} if current is None else current["spec"]
-        if current is not None and not spec.get("holderIdentity"):
+        if current is not None and not spec.get("holderIdentity") and spec.get("leaseDurationSeconds") == _GIVEN_UP_S:
             return True
         self._lasts_s = float(spec.get("leaseDurationSeconds") or self._lease.duration_s)
         return self._clock() - self._seen[1] > self._lasts_s
@@ -242,13 +246,19 @@ class Leadership:
         leads = self.leads
         await self._patch_label(self._lease.pod, "true" if leads else None)
         if leads:
-            pods = f"/api/v1/namespaces/{self._lease.namespace}/pods"
-            found = await self._client.request("GET", pods, {"labelSelector": f"{LEADER_LABEL}=true"}, timeout_s=5.0)
-            for pod in found.get("items") or ():
-                if pod["metadata"]["name"] != self._lease.pod and self.leads:
-                    await self._patch_label(pod["metadata"]["name"], None)
+            for pod in await self._labelled_pods():
+                if pod != self._lease.pod and self.leads:
+                    await self._patch_label(pod, None)
         self._labelled = leads
         self._labelled_at = self._clock()
+
+    async def _labelled_pods(self) -> list[str]:
+        """Return the pods that carry the leader label; none outside a cluster, where nobody carries one."""
+        if not self._lease.pod:
+            return []
+        pods = f"/api/v1/namespaces/{self._lease.namespace}/pods"
+        found = await self._client.request("GET", pods, {"labelSelector": f"{LEADER_LABEL}=true"}, timeout_s=5.0)
+        return [str(pod["metadata"]["name"]) for pod in found.get("items") or ()]
 
     async def _patch_label(self, pod: str, value: str | None) -> None:
         path = f"/api/v1/namespaces/{self._lease.namespace}/pods/{pod}"

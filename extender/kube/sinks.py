@@ -157,4 +157,5 @@ class TopologySink:
 
     def forget(self, key: str) -> None:
         """Take out a topology that a list no longer has."""
+        self._complained.pop(key, None)
         self._cluster.remove_topology(key)

@@ -87,6 +87,10 @@ class Outlook:
     def _met(self) -> set[GpuKind]:
         return {*self._foreseen, *self._expected.supply, *(gpu for kind in self._kinds for gpu in kind.gpus)}
 
+    def __len__(self) -> int:
+        """Return how many kinds of nodes have tables."""
+        return len(self._kinds)
+
     def numbers(self, kinds: Sequence[TopologyClass], class_index: NDArray[np.int32], offered: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return by which tables each of n nodes is judged, shape (n,); ``class_index`` (n,) into ``kinds``, ``offered`` (n, 16) MiB."""
         rows = zip(class_index.tolist(), offered, strict=True)

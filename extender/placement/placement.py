@@ -33,6 +33,7 @@ from topology.links import Distance
 from topology.topology_class import TopologyClass, members
 
 _CLASSES_KEPT = 256
+_KINDS_KEPT = 64  # beyond twice those that there are: 5 kB each with 8 GPUs, some MB with 16
 _SHAPES_KEPT = 512
 _PLANS_KEPT = 65_536
 _TOLD_KEPT = 128  # 2 bytes a node each
@@ -58,6 +59,7 @@ class Placement:
         self._prospects: LRUCache[tuple[str, Shape], Prospects] = LRUCache(_PROSPECTS_KEPT)
         self._plans: LRUCache[tuple[str, Room, Shape], Plan | None] = LRUCache(_PLANS_KEPT)
         self._told: LRUCache[Shape, Told] = LRUCache(_TOLD_KEPT)
+        self._most_kinds = _KINDS_KEPT  # of nodes with tables in the outlook
 
     def reweigh(self, weights: Mapping[int, float]) -> None:
         """Choose by other weights from now on."""
@@ -134,8 +136,8 @@ class Placement:
         if known is not None and known.generation == view.generation:
             self.work["fits"].done(0, anew=False)
             return known
-        is_anew = known is None or known.generation > view.generation
-        if known is None or known.generation > view.generation:
+        is_anew = known is None or known.generation > view.generation or known.rows > view.rows  # fewer rows: they were numbered anew
+        if known is None or is_anew:
             rows = np.arange(view.rows)
             code = refusals(shape, view, rows, self.plan)
         else:
@@ -192,9 +194,19 @@ class Placement:
         """
         if self._rows.follow(view):
             self._judge_by(self.outlook.under(self.outlook.target, self._rows.supply))
+        if len(self.outlook) > self._most_kinds:
+            self._forget_gone_kinds(view)
         linked = shape is not None and shape.largest > 1 and not shape.is_shared and any(kind.islands for kind in view.classes)
         weight = 0.0 if linked else weight_of_fragmentation(self._rows.taken)
         return Judge(self.outlook, self._rows.numbers(view, self.outlook), weight, self._rows.values if as_it_stands else {})
+
+    def _forget_gone_kinds(self, view: View) -> None:
+        """Let go of the tables of kinds of nodes that are gone, which are most of them: in a cluster with failing links there are new ones all the time."""
+        self._judge_by(self.outlook.under(self.outlook.target, self._rows.supply))
+        versions = {kind.version for kind in view.classes}
+        self._weighed = {version: kind for version, kind in self._weighed.items() if version in versions}
+        self._rows.numbers(view, self.outlook)
+        self._most_kinds = 2 * len(self.outlook) + _KINDS_KEPT
 
     def candidates(self, demand: Demand, view: View, rows: NDArray[np.int64], beside: Mapping[int, Room]) -> Candidates:
         """Return what those nodes would give a demand, and what it would cost; ``beside`` says by row what some of them have to give instead. All fit by the view itself."""
@@ -219,7 +231,8 @@ class Placement:
         self.work["candidates"].done(len(anew), anew=len(anew) == view.rows)
         if len(known.cost) != view.rows:
             before, known = known, Candidates.none(view.rows)
-            known.put(np.arange(len(before.cost)), before)
+            if len(before.cost) < view.rows:  # else the rows were numbered anew since, or the view is one of before, and all of them are looked at
+                known.put(np.arange(len(before.cost)), before)
         fits = self.fits(demand.shape, view).code[anew] == FITS
         known.bandwidth[anew[~fits]] = IMPOSSIBLE
         fitting = anew[fits]

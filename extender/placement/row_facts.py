@@ -39,7 +39,8 @@ class RowFacts:
         self._by_gpus_at = -1  # generation of these
         self._ranks = np.zeros(0, np.int64)  # (rows,) places of the names among all
         self._sorted: list[str] = []  # the names
-        self._nodes: NDArray[np.float64] = np.zeros(0)  # (classes,) share of nodes, when the supply was counted
+        self._names: object = ()  # as the view had them: others where rows were numbered anew
+        self._nodes: Mapping[str, float] = {}  # share of nodes by key of their class, when the supply was counted
         self._hardware: tuple[object, ...] = ()  # of the view that was looked at last
         self._healthy = 0
 
@@ -65,12 +66,10 @@ class RowFacts:
     def _follow_supply(self, view: View) -> bool:
         counts = np.bincount(view.class_index[view.usable > 0].astype(np.int64) + 1, minlength=len(view.classes) + 1)[1:]
         shares = counts / max(1, counts.sum())
-        before = np.zeros(max(len(shares), len(self._nodes)))
-        before[: len(self._nodes)] = self._nodes
-        before[: len(shares)] -= shares
-        if np.abs(before).sum() / 2 < STEP:
+        now = {kind.key: share for kind, share in zip(view.classes, shares.tolist(), strict=True) if share}
+        if sum(abs(now.get(key, 0.0) - self._nodes.get(key, 0.0)) for key in sorted(now.keys() | self._nodes.keys())) / 2 < STEP:
             return False
-        self._nodes = shares
+        self._nodes = now
         supply = supply_of(view)
         moved = supply != self.supply
         self.supply = supply
@@ -106,7 +105,9 @@ class RowFacts:
         return self._by_gpus
 
     def name_ranks(self, view: View) -> NDArray[np.int64]:
-        """Return the place of each row's name among those of all rows, shape (rows,). Names never change, rows are only added."""
+        """Return the place of each row's name among those of all rows, shape (rows,). Rows are only added, as long as the names are the same object."""
+        if view.names is not self._names:
+            self._names, self._ranks, self._sorted = view.names, self._ranks[:0], []
         known = len(self._ranks)
         if 0 <= view.rows - known <= _FEW_NAMES and known:
             for name in view.names[known : view.rows]:

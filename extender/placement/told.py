@@ -42,6 +42,8 @@ class Told:
         anew = np.flatnonzero(view.row_generation > self.generation)
         if len(self.numbers) < view.rows:
             self.numbers = np.concatenate([self.numbers, np.zeros(view.rows - len(self.numbers), np.int16)])
+        elif len(self.numbers) > view.rows:  # rows were numbered anew, and each counts as changed
+            self.numbers = self.numbers[: view.rows].copy()
         self.generation = view.generation
         return anew
 

@@ -21,7 +21,8 @@ from typing import Any
 import orjson
 
 from tests.e2e.api_server import ApiServer
-from tests.e2e.program import Program, StartError, answers_ok, free_port, wait_until
+from tests.e2e.calls import answers_ok
+from tests.e2e.program import Program, StartError, free_port, wait_until
 
 JsonObject = dict[str, Any]
 

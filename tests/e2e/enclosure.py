@@ -1,7 +1,7 @@
 """A machine within the machine: mount and process namespaces of its own, in which one node of a test lives.
 
 `tests.e2e.node` starts containerd, kubelet and agents inside. kubelet's device-plugin sockets are always under /var/lib/kubelet/device-plugins, whatever
-its flags say; here that path, /run and /var/log are folders of the test, so that several nodes can live on one machine, beside a real one, and every
+its flags say; here that path, /run, /var/log and what an agent keeps are folders of the test, so that several nodes can live on one machine, beside a real one, and every
 program inside has the paths that it has on a real node. Kernel settings that kubelet would change for the whole machine are hidden behind files that say
 what it wants to read. The network is the machine's.
 
@@ -21,6 +21,7 @@ from tests.e2e.node_needs import FromDistribution
 from tests.e2e.program import Program, wait_until
 
 KUBELET = "/var/lib/kubelet"
+STATE = "/var/lib/linkwise"  # what an agent keeps on its node
 
 # kubelet sets these where they differ (setupKernelTunables in pkg/kubelet/cm): an overcommitting kernel that panics and reboots 10 s after an oops.
 _TUNABLES = {
@@ -60,9 +61,14 @@ class Enclosure:
         """What is /var/lib/kubelet inside."""
         return self.directory / "kubelet"
 
+    @property
+    def state(self) -> Path:
+        """What is /var/lib/linkwise inside."""
+        return self.directory / "state"
+
     def start(self) -> "Enclosure":
         """Make the namespaces; they are there when this returns."""
-        for folder in (self.run, self.log, self.kubelet, Path(KUBELET)):
+        for folder in (self.run, self.log, self.kubelet, self.state, Path(KUBELET), Path(STATE)):
             folder.mkdir(parents=True, exist_ok=True)
         for name, value in _TUNABLES.items():
             self._tunable(name).write_text(f"{value}\n")
@@ -102,6 +108,7 @@ class Enclosure:
             "/run": self.run,
             "/var/log": self.log,
             KUBELET: self.kubelet,
+            STATE: self.state,
             **{f"/proc/sys/{name}": self._tunable(name) for name in _TUNABLES},
         }
         script = "".join(f"mount --bind '{source}' '{target}' && " for target, source in binds.items())

@@ -13,6 +13,7 @@ import httpx
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.e2e.calls import HTTP
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.program import Program, free_port, wait_until
 
@@ -21,11 +22,10 @@ JsonObject = dict[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
-class RunningExtender:
-    """One replica; ``url`` is what kube-scheduler calls and what `linkwise explain --server` takes."""
+class ExtenderAt:
+    """One replica, wherever it runs; ``url`` is what kube-scheduler calls and what `linkwise explain --server` takes."""
 
-    def __init__(self, program: Program, url: str) -> None:
-        self.program = program
+    def __init__(self, url: str) -> None:
         self.url = url
 
     def ready(self) -> bool:
@@ -36,19 +36,9 @@ class RunningExtender:
         """Whether it answers calls: ready, leading, fresh. Told by a body that is no call, which only an open gate looks at."""
         return self._status("POST", "/filter") == 400
 
-    def wait_ready(self, timeout: float = 30) -> "RunningExtender":
-        """Wait until it is synced; raises StartError with the end of its log."""
-        self.program.wait_ready(self.ready, timeout)
-        return self
-
-    def wait_leads(self, timeout: float = 30) -> "RunningExtender":
-        """Wait until it answers calls; raises StartError with the end of its log."""
-        self.program.wait_ready(self.leads, timeout)
-        return self
-
     def get(self, path: str) -> JsonObject:
         """GET a path of the read API."""
-        answer = httpx.get(f"{self.url}/api/v1/{path}", timeout=10)
+        answer = HTTP.get(f"{self.url}/api/v1/{path}")
         assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"
         found: JsonObject = answer.json()
         return found
@@ -66,7 +56,7 @@ class RunningExtender:
         shown = {name: self.get(f"nodes/{name}") for name in nodes or tuple(self.nodes())}
         return {name: {gpu["uuid"] for gpu in node.get("gpus", []) if gpu["healthy"] and gpu["heldBy"] is None} for name, node in shown.items()}
 
-    def wait_open(self, *names: str, timeout: float = 10) -> None:
+    def wait_open(self, *names: str, timeout: float = 60) -> None:
         """Wait until it knows these nodes, none of them is closed, and their classes are worked out: figures before that are lower bounds."""
 
         def opened() -> bool:
@@ -76,8 +66,11 @@ class RunningExtender:
         wait_until(opened, timeout, f"the extender knows {', '.join(names[:5])} as open")
 
     def wait_priced(self) -> None:
-        """Wait until it knows the prices of its kinds of GPUs: where parts of GPUs go before that is a first guess."""
-        wait_until(lambda: self.get("workload")["pricesKnown"], 60, "prices of parts of GPUs are known")
+        """Wait until it knows the prices of its kinds of GPUs: where parts of GPUs go before that is a first guess.
+
+        They are worked out with what nobody else wants of the processors, and there other tests run beside this one.
+        """
+        wait_until(lambda: self.get("workload")["pricesKnown"], 180, "prices of parts of GPUs are known")
 
     def wait_closed(self, name: str, text: str, timeout: float = 10) -> str:
         """Wait until it has closed a node for a reason that holds ``text``, and return the reason."""
@@ -94,9 +87,33 @@ class RunningExtender:
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that carry these labels; 0 where there is none."""
-        text = httpx.get(f"{self.url}/metrics", timeout=10).text
+        text = HTTP.get(f"{self.url}/metrics").text
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
         return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
+
+    def _status(self, method: str, path: str) -> int:
+        try:
+            return HTTP.request(method, f"{self.url}{path}", timeout=2).status_code
+        except httpx.HTTPError:
+            return 0
+
+
+class RunningExtender(ExtenderAt):
+    """One that is a process of this machine."""
+
+    def __init__(self, program: Program, url: str) -> None:
+        super().__init__(url)
+        self.program = program
+
+    def wait_ready(self, timeout: float = 30) -> "RunningExtender":
+        """Wait until it is synced; raises StartError with the end of its log."""
+        self.program.wait_ready(self.ready, timeout)
+        return self
+
+    def wait_leads(self, timeout: float = 30) -> "RunningExtender":
+        """Wait until it answers calls; raises StartError with the end of its log."""
+        self.program.wait_ready(self.leads, timeout)
+        return self
 
     def stop(self) -> int:
         """End it as Kubernetes does: SIGTERM, time to finish; returns the exit status."""
@@ -106,12 +123,6 @@ class RunningExtender:
         """Start it again after `stop` or `program.kill()`: same address, nothing remembered."""
         self.program.start()
         return self
-
-    def _status(self, method: str, path: str) -> int:
-        try:
-            return httpx.request(method, f"{self.url}{path}", timeout=2).status_code
-        except httpx.HTTPError:
-            return 0
 
 
 def serve(

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 
+from tests.e2e.calls import HTTP, answers_ok
 from tests.e2e.containerd import SOCKET
 from tests.e2e.enclosure import KUBELET, Enclosure, InsideProgram
-from tests.e2e.program import answers_ok, free_port
+from tests.e2e.program import free_port
 
 JsonObject = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Kubelet:
 
     def pods(self) -> list[str]:
         """Return the names of the pods that it knows, but for static ones."""
-        answer = httpx.get(f"https://127.0.0.1:{self._ports[0]}/pods", verify=False, timeout=10)  # its certificate is its own
+        answer = HTTP.get(f"https://127.0.0.1:{self._ports[0]}/pods")
         metadata = [each["metadata"] for each in answer.json()["items"] or ()]
         return sorted(each["name"] for each in metadata if each["annotations"]["kubernetes.io/config.source"] == "api")
 

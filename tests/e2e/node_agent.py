@@ -6,14 +6,15 @@ node (`/var/lib/linkwise`) lies in the node's folder, by the same path inside an
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.sample_machines import SAMPLE_MACHINES
+from extender.sample_machines import SAMPLE_MACHINES, SampleMachine
 from tests.e2e import cgroups
 from tests.e2e.agents import agent_command
+from tests.e2e.calls import HTTP
 from tests.e2e.enclosure import InsideProgram
 from tests.e2e.node import RealNode
 from tests.e2e.objects import GPU
@@ -29,7 +30,47 @@ FAST = {
 }
 
 
-class NodeAgent:
+class NodeGpus:
+    """The GPUs of a real node, as stand-ins play them, and what its agent makes of them; ``state`` is the agent's own folder.
+
+    However the agent runs: as a process of the node (`NodeAgent`), or in the pod of its DaemonSet (`tests.e2e.daemon_set`).
+    """
+
+    state: Path
+
+    def __init__(self, node: RealNode, machine: SampleMachine, nvidia_smi: Path) -> None:
+        self.node = node
+        self.machine = machine
+        self.uuids = machine.uuids(node.name)
+        self.nvidia_smi = nvidia_smi
+
+    def wait_allocatable(self, timeout: float = 60) -> Self:
+        """Wait until kubelet offers all GPUs."""
+        wait_until(lambda: self.node.allocatable(GPU) == self.machine.size, timeout, f"{self.machine.size} GPUs are allocatable")
+        return self
+
+    def lose(self, gpu: int) -> None:
+        """Let nvidia-smi report a GPU lost from now on."""
+        self._install("lost", losing(self.machine, gpu, self.node.name))
+
+    def repair(self) -> None:
+        """Let nvidia-smi report all GPUs again."""
+        self._install("whole", {})
+
+    def _install(self, name: str, replaced: Mapping[str, Answer]) -> None:
+        """Let another nvidia-smi answer, between two calls and never within one."""
+        folder = self.nvidia_smi.parent
+        script = write_nvidia_smi(folder / name, self.machine, seed=self.node.name, replaced=replaced)
+        new = folder / "new"
+        new.symlink_to(script)
+        new.replace(self.nvidia_smi)
+
+    def topology(self) -> dict[str, Any]:
+        """Return what the agent has published."""
+        return self.node.plane.api().get("GPUTopology", self.node.name)
+
+
+class NodeAgent(NodeGpus):
     """One agent on a machine of a kind (`extender.sample_machines`).
 
     ``environment`` adds to its settings, ``server`` is another way to the API server (`FaultProxy.url`).
@@ -44,13 +85,9 @@ class NodeAgent:
         user: str = "linkwise-agent",
         server: str | None = None,
     ) -> None:
-        self.node = node
-        self.machine = SAMPLE_MACHINES[kind]
-        self.uuids = self.machine.uuids(node.name)
+        command = agent_command(node.directory / "agent", kind, node.name)
+        super().__init__(node, SAMPLE_MACHINES[kind], Path(command[command.index("--nvidia-smi") + 1]))
         self.state = node.directory / "linkwise"
-        stand_ins = node.directory / "agent"
-        command = agent_command(stand_ins, kind, node.name)
-        self.nvidia_smi = Path(command[command.index("--nvidia-smi") + 1])
         self._command = [*command, "--kubeconfig", node.plane.kubeconfig(user, server=server)]
         self._metrics = free_port()
         self._fault = node.directory / "fault"
@@ -71,11 +108,6 @@ class NodeAgent:
         self.program = self.node.run("agent", self._command, {**self._environment, **(environment or {})})
         return self.program
 
-    def wait_allocatable(self, timeout: float = 60) -> "NodeAgent":
-        """Wait until kubelet offers all GPUs."""
-        wait_until(lambda: self.node.allocatable(GPU) == self.machine.size, timeout, f"{self.machine.size} GPUs are allocatable")
-        return self
-
     def start_before_kubelet(self) -> None:
         """Start it while no kubelet runs; it has looked at the hardware when this returns, and registers as soon as it can.
 
@@ -87,7 +119,7 @@ class NodeAgent:
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that carry these labels; 0 where there is none, or nobody answers."""
         try:
-            text = httpx.get(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10).text
+            text = HTTP.get(f"http://127.0.0.1:{self._metrics}/metrics").text
         except httpx.HTTPError:
             return 0
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
@@ -107,23 +139,3 @@ class NodeAgent:
     def die_at(self, point: str) -> None:
         """Let it kill itself when it next passes a point of the hand-off (`topology.agent.handoff.faults`)."""
         self._fault.write_text(point)
-
-    def lose(self, gpu: int) -> None:
-        """Let nvidia-smi report a GPU lost from now on."""
-        self._install("lost", losing(self.machine, gpu, self.node.name))
-
-    def repair(self) -> None:
-        """Let nvidia-smi report all GPUs again."""
-        self._install("whole", {})
-
-    def _install(self, name: str, replaced: Mapping[str, Answer]) -> None:
-        """Let another nvidia-smi answer, between two calls and never within one."""
-        folder = self.nvidia_smi.parent
-        script = write_nvidia_smi(folder / name, self.machine, seed=self.node.name, replaced=replaced)
-        new = folder / "new"
-        new.symlink_to(script)
-        new.replace(self.nvidia_smi)
-
-    def topology(self) -> dict[str, Any]:
-        """Return what it has published."""
-        return self.node.plane.api().get("GPUTopology", self.node.name)

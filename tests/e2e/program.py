@@ -13,11 +13,9 @@ import random
 import re
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,18 +62,6 @@ def free_port() -> int:
         _handed_out.add(port)
         return port
     raise StartError("no free port between 20000 and 32767 in 200 tries")
-
-
-def answers_ok(url: str) -> bool:
-    """Whether a GET is answered with 200. Certificates are not looked at: the answer is only a sign of life."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        with urllib.request.urlopen(url, timeout=1, context=context if url.startswith("https:") else None) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
 
 
 class Program:

@@ -76,7 +76,7 @@ class AgentNode:
         stored = self.stored()
         return read_gputopology(stored) if stored is not None and "status" in stored else None
 
-    def wait(self, holds: Callable[[GPUTopology], bool], what: str, timeout: float = 15) -> GPUTopology:
+    def wait(self, holds: Callable[[GPUTopology], bool], what: str, timeout: float = 30) -> GPUTopology:
         """Return the published topology once something holds for it."""
 
         def seen() -> GPUTopology | None:
@@ -404,7 +404,7 @@ def test_a_signal_ends_the_agent_at_once_and_the_nvidia_smi_that_it_waits_for(ma
     node = make_node(PCIE, hang=True)
     agent = node.start()
     hanging = node.directory / "1" / "hanging"
-    wait_until(hanging.exists, what="nvidia-smi hangs")
+    wait_until(hanging.exists, 30, "nvidia-smi hangs")
     started = time.monotonic()
     assert agent.stop() == 0
     assert time.monotonic() - started < 3

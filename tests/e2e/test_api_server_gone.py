@@ -8,11 +8,11 @@ import math
 import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from tests.builders import PodBuilder, pod
 from tests.e2e.api_server import JsonObject
+from tests.e2e.calls import HTTP
 from tests.e2e.checks import check_cluster, check_extender, indices_of
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
@@ -55,7 +55,7 @@ def machines(cluster: LiveCluster, extender: RunningExtender, way: FaultProxy) -
 
 
 def verb(extender: RunningExtender, verb: str, call: JsonObject) -> JsonObject:
-    answer = httpx.post(f"{extender.url}/{verb}", json=call, timeout=10)
+    answer = HTTP.post(f"{extender.url}/{verb}", json=call)
     assert answer.status_code == 200
     found: JsonObject = answer.json()
     return found

@@ -27,7 +27,7 @@ REFUSE = {**OBSERVE, "LINKWISE_AGENT_AROUND": "refuse"}
 def node_agent(node: RealNode, extender: RunningExtender) -> Iterator[NodeAgent]:
     """Run the agent with the policy that lets pods from around in; the last test of this file makes it stricter."""
     agent = NodeAgent(node, environment=OBSERVE).wait_allocatable()
-    extender.wait_open(node.name, timeout=30)
+    extender.wait_open(node.name)
     yield agent
     agent.program.stop()
 

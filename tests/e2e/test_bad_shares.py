@@ -25,7 +25,7 @@ COUNTED = {"honest": {MEMORY: "632"}, "generous": {MEMORY: "10M", "aliyun.com/gp
 def make_machine(cluster: LiveCluster, extender: RunningExtender, name: str) -> None:
     topology = cluster.make_machine("nvswitch", name)
     cluster.api.patch("Node", name, {"status": dict.fromkeys(("capacity", "allocatable"), COUNTED[name])}, subresource="status")
-    extender.wait_open(topology.name, timeout=60)
+    extender.wait_open(topology.name)
 
 
 @pytest.mark.parametrize(

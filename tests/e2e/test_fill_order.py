@@ -48,7 +48,7 @@ def machines(control_plane: ControlPlane, extender: RunningExtender, tmp_path_fa
     for kind, machine in SAMPLE_MACHINES.items():
         cluster.make_node(kind, machine.size, resources=COUNTED)
         start_agent(control_plane, tmp_path_factory.mktemp(kind), kind, kind)
-    extender.wait_open(*SAMPLE_MACHINES, timeout=60)
+    extender.wait_open(*SAMPLE_MACHINES)
     return cluster
 
 

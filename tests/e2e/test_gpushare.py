@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 from kubernetes.dynamic.exceptions import DynamicApiError, ForbiddenError
 
 from tests.builders import PodBuilder, pod, unhealthy_gpus
 from tests.e2e.api_server import ApiServer, refusal
+from tests.e2e.calls import HTTP
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
 from tests.e2e.gpushare_nodes import (
@@ -118,7 +118,7 @@ class Nodes:
 
 def inspect(extender: RunningExtender, node: str = "") -> JsonObject:
     """Ask as kubectl-inspect-gpushare does; pods of a GPU in the order of their names."""
-    answer = httpx.get(f"{extender.url}/gpushare-scheduler/inspect{f'/{node}' if node else ''}", timeout=10)
+    answer = HTTP.get(f"{extender.url}/gpushare-scheduler/inspect{f'/{node}' if node else ''}")
     assert answer.status_code == 200, answer.text
     found: JsonObject = answer.json()
     for each in (device for told in found["nodes"] for device in told["devs"]):

@@ -42,7 +42,7 @@ def node_agent(node: RealNode, extender: RunningExtender, watched: FaultProxy) -
     """Run the agent on that way, with the shipped pace of looks at the hardware."""
     agent = NodeAgent(node, environment={"LINKWISE_AGENT_PROBE_EVERY_S": "30", "LINKWISE_AGENT_FAILING_EVERY_S": "10"}, server=watched.url)
     agent.wait_allocatable()
-    extender.wait_open(node.name, timeout=30)
+    extender.wait_open(node.name)
     yield agent
     agent.program.stop()
 

@@ -13,10 +13,11 @@ from extender.sample_machines import sample
 from tests.builders import pod
 from tests.e2e import build
 from tests.e2e.api_server import refusal
+from tests.e2e.calls import answers_ok
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.live_cluster import LiveCluster
 from tests.e2e.objects import GPU, scheduler_configuration
-from tests.e2e.program import Program, StartError, answers_ok, free_port, wait_until
+from tests.e2e.program import Program, StartError, free_port, wait_until
 from tests.e2e.recording_extender import RecordingExtender
 from topology.api import read_gputopology
 

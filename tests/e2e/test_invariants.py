@@ -7,12 +7,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
 
 from extender.sample_machines import SAMPLE_MACHINES
 from tests.builders import PodBuilder, pod
 from tests.e2e.api_server import JsonObject
+from tests.e2e.calls import HTTP
 from tests.e2e.checks import check_cluster, check_extender, indices_of
 from tests.e2e.extender import RunningExtender
 from tests.e2e.live_cluster import LiveCluster
@@ -40,7 +40,7 @@ def seen(topology: GPUTopology, name: str, *positions: int, in_s: float = 0) -> 
 
 
 def verb(extender: RunningExtender, name: str, call: JsonObject) -> Any:
-    answer = httpx.post(f"{extender.url}/{name}", json=call, timeout=10)
+    answer = HTTP.post(f"{extender.url}/{name}", json=call)
     assert answer.status_code == 200
     return answer.json()
 

@@ -30,7 +30,7 @@ def machines(control_plane: ControlPlane, extender: RunningExtender, tmp_path_fa
         crowded = node == CROWDED
         cluster.make_node(node, SIZES[kind], {"tests": "crowded" if crowded else "mixed"}, {GPU: "24"} if crowded else None)
         start_agent(control_plane, tmp_path_factory.mktemp(node), kind, node)
-    extender.wait_open(*SIZES, CROWDED, timeout=60)
+    extender.wait_open(*SIZES, CROWDED)
     return cluster
 
 

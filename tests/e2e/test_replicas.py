@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
 
-import httpx
 import pytest
 
 from tests.builders import pod
+from tests.e2e.calls import HTTP
 from tests.e2e.checks import check_cluster, check_extender
 from tests.e2e.control_plane import NAMESPACE, ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
@@ -63,7 +63,8 @@ def pair(live: LiveCluster, control_plane: ControlPlane, accounts: None) -> Iter
     for name in NAMES:
         live.api.create(pod_object(pod(name, NAMESPACE).plain(), scheduler="nobody"))
         replicas[name] = serve(control_plane, environment={"POD_NAME": name, "POD_NAMESPACE": NAMESPACE})
-        replicas[name].wait_ready()
+    for replica in replicas.values():
+        replica.wait_ready()
     with LeaderService(live.api, replicas) as service:
         pair = Pair(live, replicas, service)
         pair.leader()
@@ -93,7 +94,7 @@ def sends_away(replica: RunningExtender) -> None:
         ("filter", {"Pod": pod("a").gpus(1).build(), "NodeNames": ["node-1"]}),
         ("bind", {"PodNamespace": "default", "PodName": "a", "PodUID": "uid", "Node": "node-1"}),
     ):
-        answer = httpx.post(f"{replica.url}/{verb}", json=call)
+        answer = HTTP.post(f"{replica.url}/{verb}", json=call)
         assert answer.json()["Error"] == "this replica does not lead; the Service reaches the one that does"
         assert answer.headers["connection"] == "close"
 

@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
 import pytest
 
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from tests.builders import PodBuilder, pod
 from tests.console import blocks
 from tests.e2e.api_server import JsonObject
+from tests.e2e.calls import HTTP
 from tests.e2e.checks import indices_of
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
@@ -71,7 +71,7 @@ def pool(cluster: LiveCluster, extender: RunningExtender) -> list[JsonObject]:
     """Make the 20 nodes, and return their topologies."""
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda name: make_machine(cluster, name.partition("-")[0], name), POOL))
-    extender.wait_open(*POOL, timeout=60)
+    extender.wait_open(*POOL)
     return cluster.api.items("GPUTopology")
 
 
@@ -143,7 +143,6 @@ def mean_ms(extender: RunningExtender, verb: str) -> float:
     return 1000 * extender.metric("linkwise_call_seconds_sum", verb=verb) / extender.metric("linkwise_call_seconds_count", verb=verb)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("count", [40, 1000])
 def test_all_that_fit_are_bound_and_no_gpu_is_over_its_memory_after_any_step(
     cluster: LiveCluster,
@@ -153,7 +152,7 @@ def test_all_that_fit_are_bound_and_no_gpu_is_over_its_memory_after_any_step(
     count: int,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Then a third goes at random, some at once and some with grace, others come, whole GPUs among them, and again. No limit but patience; the pace is recorded."""
+    """Then a third goes at random, some at once and some with grace, others come, whole GPUs among them, and again. No limit but patience; the pace is recorded, beside whatever else runs (`bench.end_to_end` has the machine for itself)."""
     plain = [plain_rate(cluster, 200, clients) for clients in (1, 8)]
     chance = random.Random(count)
     with StepByStep(cluster.plane, pool).watching() as steps:
@@ -209,7 +208,7 @@ def test_two_pods_of_two_halves_share_an_nvlink_pair_and_open_no_island(
     for name in ("one", "other"):
         make_machine(cluster, kind, name, memory_mib)
     make_machine(cluster, "pcie", "idle")
-    extender.wait_open("one", "other", "idle", timeout=60)
+    extender.wait_open("one", "other", "idle")
     places = []
     for name in ("first", "second"):
         cluster.make_pod(pod(name).shared(40).annotated(gpu_count="2"))
@@ -273,11 +272,11 @@ def test_a_reserve_is_taken_off_every_gpu_and_told_in_the_refusal(control_plane:
     make_machine(cluster, "nvswitch", "h100")
     environment = {**SETTINGS, "LINKWISE_LEASE_NAME": "reserving", "LINKWISE_GPU_RESERVE_MIB": "2048"}
     second = serve(control_plane, user="admin", environment=environment).wait_leads()
-    second.wait_open("h100", timeout=60)
+    second.wait_open("h100")
     node = second.get("nodes/h100")
     assert {gpu["offeredMiB"] for gpu in node["gpus"]} == {77 * 1024}
     call = {"Pod": pod_object(pod("large").shared(78)), "NodeNames": ["h100"], "Nodes": None}
-    answer = httpx.post(f"{second.url}/filter", json=call, timeout=10).json()
+    answer = HTTP.post(f"{second.url}/filter", json=call).json()
     assert "gives 77 GiB of its 81559 MiB, 2048 MiB kept in reserve" in answer["FailedAndUnresolvableNodes"]["h100"]
     assert second.stop() == 0
 
@@ -291,7 +290,7 @@ def test_a_node_that_counts_its_memory_as_the_guide_says_takes_parts(
     """The guide's commands, run as they stand; taking the new capacity over into allocatable is what kubelet does on a real node."""
     del scheduler
     cluster.make_machine("nvswitch", "h100")
-    extender.wait_open("h100", timeout=60)
+    extender.wait_open("h100")
     guide = (DOCS / "on-a-cluster.md").read_text(encoding="utf-8")
     commands = next(block for block in blocks(guide, "sh") if "subresource=status" in block).replace("NODE", "h100")
     environment = {"PATH": f"{control_plane.programs['kubectl'].parent}:{os.environ['PATH']}", "KUBECONFIG": str(control_plane.kubeconfig())}

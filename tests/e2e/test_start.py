@@ -13,6 +13,7 @@ import pytest
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from tests.builders import pod
 from tests.e2e.api_server import JsonObject
+from tests.e2e.calls import HTTP
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve
 from tests.e2e.fault_proxy import FaultProxy
@@ -59,7 +60,7 @@ def start(extender: RunningExtender, started_at: float) -> Start:
     call = {"Pod": pod_object(pod("first").gpus(1)), "NodeNames": list(NODES)}
     while time.monotonic() - started_at < 60:
         try:
-            answer: JsonObject = httpx.post(f"{extender.url}/filter", json=call, timeout=10).json()
+            answer: JsonObject = HTTP.post(f"{extender.url}/filter", json=call).json()
         except httpx.HTTPError:
             time.sleep(0.05)
         else:

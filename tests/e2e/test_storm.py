@@ -90,7 +90,7 @@ def roomy(name: str, free: Mapping[str, set[str]]) -> list[str]:
     return [node for node, uuids in free.items() if len(uuids) >= gpus and (not builder.annotations or NODES[node] == "nvswitch")]
 
 
-def wait_all_that_fit(cluster: LiveCluster, timeout: float) -> None:
+def wait_all_that_fit(cluster: LiveCluster, timeout: float = 120) -> None:
     """Wait until no pod waits that would fit on some node, told from the pods alone."""
     topologies = cluster.api.items("GPUTopology")
     in_vain: dict[str, list[str]] = {}
@@ -130,9 +130,9 @@ def test_whatever_happens_all_that_fit_are_bound_and_no_gpu_is_promised_twice(
                 create_again(cluster, chance.sample(names, 10))
             fault_proxy.cut_watches()
             making.result()
-            wait_all_that_fit(cluster, 60)
+            wait_all_that_fit(cluster)
             check_cluster(cluster.api)
-    wait_all_that_fit(cluster, 60)
+    wait_all_that_fit(cluster)
     assert len(bound(cluster)) < PODS, "the cluster is full, and some wait"
     check_cluster(cluster.api)
     check_extender(extender, cluster.api)

@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 from tests.builders import pod
+from tests.e2e.calls import answers_ok
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import MANIFESTS
 from tests.e2e.live_cluster import LiveCluster
-from tests.e2e.program import answers_ok, free_port
+from tests.e2e.program import free_port
 
 GUIDE = MANIFESTS.parent / "docs" / "on-a-cluster.md"
 

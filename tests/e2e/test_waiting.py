@@ -9,12 +9,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 
 from extender.sample_machines import DGX1V
 from tests.builders import PodBuilder, pod
 from tests.e2e.agents import start_agent
+from tests.e2e.calls import HTTP
 from tests.e2e.checks import check_cluster, check_extender, indices_of
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.extender import RunningExtender, serve, shipped_configuration
@@ -195,7 +195,7 @@ def test_the_first_answer_of_a_new_extender_knows_silent_agents_already(control_
     environment = {"LINKWISE_LEASE_NAME": "second"}
     second = serve(control_plane, user="admin", server=way.url, environment=environment).wait_leads()
     call = {"Pod": pod_object(pod("asks").gpus(2)), "NodeNames": ["mesh"], "Nodes": None}
-    answer = httpx.post(f"{second.url}/filter", json=call).json()
+    answer = HTTP.post(f"{second.url}/filter", json=call).json()
     assert "silent for too long" in answer["FailedAndUnresolvableNodes"]["mesh"]
     assert second.stop() == 0
 

@@ -15,7 +15,7 @@ from tests.builders import PodBuilder, pod
 from tests.e2e.api_server import JsonObject
 from tests.e2e.checks import check_cluster
 from tests.e2e.hand_off_checks import HandOffs, Start
-from tests.e2e.node_agent import NodeAgent
+from tests.e2e.node_agent import NodeGpus
 from tests.e2e.node_pods import RUN_ON, on_node, wait_printed
 from tests.e2e.program import wait_until
 from topology.agent.pod_resources import list_claims
@@ -24,7 +24,7 @@ from topology.agent.pod_resources import list_claims
 class Workload:
     """Pods on the one node, whose agent is ``agent``."""
 
-    def __init__(self, agent: NodeAgent, hand_offs: HandOffs) -> None:
+    def __init__(self, agent: NodeGpus, hand_offs: HandOffs) -> None:
         self.agent = agent
         self.node = agent.node
         self.api = agent.node.plane.api()

@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def url() -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), _Handler) as listener:
-        thread = threading.Thread(target=listener.serve_forever)
+        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{listener.server_port}"
         listener.shutdown()

@@ -345,7 +345,7 @@ async def test_a_replica_that_does_not_lead_leaves_the_startup_taint_to_the_one_
             return 'linkwise_startup_taints{awaited="nothing"} 1.0' in (await second.http.get("/metrics")).text
 
         await comes_true(waits_for_nothing)
-        server.put(LEASE, {"metadata": {"name": "linkwise-extender"}, "spec": {"holderIdentity": ""}})
+        server.put(LEASE, {"metadata": {"name": "linkwise-extender"}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
         await until(lambda: taints(server, "node-a") == [OTHER])
         assert woken(server) == ["node-a"], "once, and not before it led"
 

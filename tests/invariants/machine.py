@@ -468,6 +468,11 @@ class ClusterMachine(RuleBasedStateMachine):
             self.publish(name)
 
     @rule()
+    def what_is_gone_for_good_is_forgotten(self) -> None:
+        """Rows are numbered anew, as after thousands of nodes have gone."""
+        self.extender.cluster.forget_gone(1, 0)
+
+    @rule()
     def all_topologies_are_there_again(self) -> None:
         for name in NODES:
             self.publish(name)

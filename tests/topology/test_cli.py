@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,11 @@ def pair(tmp_path: Path) -> str:
     path = tmp_path / "pair.txt"
     path.write_text(PAIR)
     return str(path)
+
+
+def test_the_version_is_told():
+    """As that of the package that is installed."""
+    assert run("--version") == (0, f"linkwise {version('linkwise')}\n", "")
 
 
 # --- inspect ---

@@ -322,6 +322,13 @@ BROKEN = (
         "rbac-agent.yaml",
         id="a right is missing",
     ),
+    pytest.param(
+        "API server",
+        lambda n: n.denied.update(("list pods", "create events")),
+        "may not list pods, create events",
+        "component `hand-off`",
+        id="a right of the hand-off is missing",
+    ),
     pytest.param("GPUTopology", lambda n: n.door.topologies.clear(), "no GPUTopology node-a is published", "agent's log", id="not published"),
     pytest.param(
         "GPUTopology",

@@ -1,6 +1,6 @@
 """Asks kubelet which container holds which device: PodResources v1, gRPC over a unix socket on the node.
 
-Called by `holders`, every few seconds. One question, `List`; what the device ids mean is `holders`' business. kubelet answers 100 calls a second with
+Called by `holders`, every few seconds, and by `handoff.kubelet`. One question, `List`; what the device ids mean is `holders`' business. kubelet answers 100 calls a second with
 bursts of ten, all its clients together, and refuses more with ResourceExhausted: such a call is repeated.
 
 The messages are declared here and built when the module is loaded (`messages`). Source of names and numbers:
@@ -8,7 +8,7 @@ k8s.io/kubelet/pkg/apis/podresources/v1/api.proto, Kubernetes 1.36, the part tha
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,8 @@ _MESSAGES: Final[dict[str, Fields]] = {
     "ListPodResourcesRequest": (),
     "ListPodResourcesResponse": (("pod_resources", 1, "PodResources"),),
     "PodResources": (("name", 1, ""), ("namespace", 2, ""), ("containers", 3, "ContainerResources")),
-    "ContainerResources": (("name", 1, ""), ("devices", 2, "ContainerDevices")),
+    "ContainerResources": (("name", 1, ""), ("devices", 2, "ContainerDevices"), ("cpu_ids", 3, "repeated int64"), ("memory", 4, "ContainerMemory")),
+    "ContainerMemory": (("memory_type", 1, ""),),
     "ContainerDevices": (("resource_name", 1, ""), ("device_ids", 2, "repeated string")),
 }
 
@@ -63,6 +64,23 @@ def list_claims(socket: Path, sleep: Callable[[float], None] = time.sleep) -> fr
 
     kubelet lists a resource of a container once per NUMA node; here they are joined.
     """
+    return frozenset(_claims(_answer(socket, sleep)))
+
+
+def list_aligned(socket: Path, own: Collection[str], sleep: Callable[[float], None] = time.sleep) -> frozenset[tuple[str, str, str]]:
+    """Return the containers (namespace, pod, container) that kubelet gave anything but devices of ``own`` resources for themselves.
+
+    CPUs and memory are told of the static policies alone, of others' devices always: what is told is what a topology manager may have aligned. Raises PodResourcesError.
+    """
+    return frozenset(
+        (pod.namespace, pod.name, container.name)
+        for pod in _answer(socket, sleep).pod_resources
+        for container in pod.containers
+        if container.cpu_ids or container.memory or any(entry.resource_name not in own for entry in container.devices)
+    )
+
+
+def _answer(socket: Path, sleep: Callable[[float], None]) -> Any:
     if not socket.exists():
         raise PodResourcesError(f"kubelet's socket {socket} does not exist; is its directory mounted here?", absent=True)
     for pause in (*_PAUSES_S, None):
@@ -79,10 +97,10 @@ def _failed(socket: Path, error: grpc.RpcError) -> PodResourcesError:
     return PodResourcesError(f"kubelet does not answer PodResources List at {socket}: {error.code().name}, {error.details() or 'no message'}")
 
 
-def _ask(socket: Path) -> frozenset[Claim]:
+def _ask(socket: Path) -> Any:
     with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
         call = channel.unary_unary(_METHOD, request_serializer=serialized, response_deserializer=_RESPONSE.FromString)
-        return frozenset(_claims(call(_REQUEST(), timeout=_TIMEOUT_S)))
+        return call(_REQUEST(), timeout=_TIMEOUT_S)
 
 
 def _claims(response: Any) -> Iterator[Claim]:

@@ -17,8 +17,9 @@ from topology.errors import LinkwiseError
 _STALE_AFTER_S: Final = 180
 _ALARMING: Final = ("DriverReady", "GPUsHealthy", "HoldersObserved", HAND_OFF_REGISTERED)
 _RBAC: Final = "apply manifests/rbac-agent.yaml, or run this with the account of somebody who may"
+_HAND_OFF_RBAC: Final = "turn the hand-off on with its rights (the component `hand-off` in manifests/kustomization.yaml, then `kubectl apply -k manifests`), or run this with the account of somebody who may"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-# (group, resource, subresource, verb), as manifests/rbac-agent.yaml gives them; the last ones for the hand-off alone.
+# (group, resource, subresource, verb), as manifests/rbac-agent.yaml gives them, and for the hand-off manifests/hand-off/rbac.yaml.
 _RIGHTS: Final = (
     ("", "nodes", "", "get"),
     ("linkwise.dev", "gputopologies", "", "get"),
@@ -36,9 +37,10 @@ def api_server(node: Node) -> Finding:
     refused = _refused(node)
     if refused is not None:
         return refused
-    missing = _missing(node.api, _RIGHTS + (_HAND_OFF_RIGHTS if node.hand_off != "off" else ()))
-    if missing:
-        return broken(f"the account may not {missing}", _RBAC)
+    missing = _missing(node.api, _RIGHTS)
+    of_hand_off = _missing(node.api, _HAND_OFF_RIGHTS) if node.hand_off != "off" else ""
+    if missing or of_hand_off:
+        return broken(f"the account may not {', '.join(filter(None, (missing, of_hand_off)))}", _RBAC if missing else _HAND_OFF_RBAC)
     return ok(f"it answers, and the account may do what the agent does{'' if missing is not None else ' as far as it can be seen'}")
 
 

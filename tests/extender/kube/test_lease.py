@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import pytest
@@ -328,6 +329,23 @@ async def test_a_lease_that_is_given_up_is_taken_at_once(server: LocalApiServer,
     assert server.objects[LEASE]["spec"]["leaseTransitions"] == 1
 
 
+async def test_a_lease_whose_holder_somebody_clears_makes_no_second_leader(
+    server: LocalApiServer, clock: Clock, replicas: tuple[Replica, Replica]
+) -> None:
+    """A person's edit looks nearly like a Lease that was given up, but its holder goes on until it sees it."""
+    a, b = replicas
+    await a.round()
+    await b.round()
+    edited = deepcopy(server.objects[LEASE])
+    edited["spec"]["holderIdentity"] = ""
+    server.put(LEASE, edited)
+    assert not await b.round()
+    assert a.leadership.leads
+    assert not await a.round(), "it stands down as soon as it sees that"
+    clock.now += 12.1
+    assert await b.round()
+
+
 async def test_only_ones_own_lease_is_given_up(server: LocalApiServer, clock: Clock, replicas: tuple[Replica, Replica]) -> None:
     a, b = replicas
     await a.round()
@@ -391,6 +409,34 @@ async def test_the_service_finds_the_leader_by_its_label_and_no_other(server: Lo
     assert await labels(server) == {"pod-a": None, "pod-b": "true"}, "a was stopped and could not take its own label"
     await settle(a)
     assert await labels(server) == {"pod-a": None, "pod-b": "true"}
+
+
+async def test_a_process_that_starts_just_after_the_lease_was_deleted_makes_no_second_leader(
+    server: LocalApiServer, clock: Clock, pods: tuple[Replica, Replica]
+) -> None:
+    """It has never seen the Lease, but the label tells that somebody leads, who binds until its next round, or for longer where it cannot be reached."""
+    a, b = pods
+    await settle(a)
+    server.delete(LEASE)
+    assert not await b.round()
+    assert a.leadership.leads
+    clock.now += 12
+    assert not await b.round()
+    clock.now += 0.1
+    assert not a.leadership.leads
+    assert await b.round()
+
+
+async def test_whether_somebody_leads_is_not_guessed(server: LocalApiServer, clock: Clock, pods: tuple[Replica, Replica]) -> None:
+    """Where nobody tells which pods carry the label, the Lease is not taken."""
+    a, b = pods
+    await settle(a)
+    server.delete(LEASE)
+    server.fault("GET", POD, 500)
+    assert not await b.round()
+    assert "answered 500" in b.leadership.trouble
+    assert not await b.round()
+    assert await a.round()
 
 
 async def test_a_process_that_starts_in_the_pod_of_a_dead_leader_takes_the_label_off(

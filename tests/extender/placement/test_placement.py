@@ -2,6 +2,7 @@
 
 import random
 import re
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -339,3 +340,17 @@ def test_shapes_that_differ_in_a_wish_share_no_answer():
     assert near.ceiling is Distance.NVLINK
     assert placement.fits(far, view).code.tolist() == [Refusal.FITS]
     assert placement.fits(near, view).code.tolist() == [Refusal.DISTANCE]
+
+
+def test_tables_of_kinds_of_nodes_that_are_gone_are_let_go():
+    """A node with failing links is of another kind each time somebody asks; what is kept does not grow with that, and answers stay those of a fresh process."""
+    (topology,) = cluster().pcie("node").topologies
+    state, placement, demand = Cluster(GPU, Clock()), Placement({1: 1.0}), demand_of(pod().gpus(1))
+    most = 0
+    for pairs in combinations(combinations(range(5), 2), 3):
+        state.apply_topology(changed(topology, kept_apart=pairs))
+        state.forget_gone()
+        kept = placement.all_candidates(demand, state.view()).numbers
+        most = max(most, len(placement.outlook))
+    assert most <= 70
+    assert kept.tolist() == Placement({1: 1.0}).all_candidates(demand, state.view()).numbers.tolist()

@@ -6,13 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from tests.api_door import Raw, refused
+from tests.api_door import PODS, Call, Raw, refused
 from tests.builders import pod
 from tests.device_kubelet import AdmissionError, StartError
 from tests.hand_off_node import GPU, MEMORY, NODE, FaultError, HandOffNode, hand_off_node
@@ -329,6 +330,49 @@ def test_an_expired_watch_begins_with_a_list(node: HandOffNode) -> None:
         eventually(lambda: [one.name for one in pods.all()] == ["missed"])
 
 
+def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(node: HandOffNode) -> None:
+    """Each end is a pause, a longer one each time: else a door that shuts would be knocked at hundreds of times a second, by the agent of every node."""
+    node.door.fault = lambda call: Raw(200, "") if call.query.get("watch") else None
+    pods, pauses = Pods(node.api, NODE), list[float]()
+    watch = PodWatch(node.api, pods, lambda: None)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            watch._stopping.set()
+
+    watch._pause = pause
+    watch._run()
+    assert len([call for call in node.door.calls if call.query.get("watch")]) == 4
+    assert all(0.25 * 2**at <= seconds <= 0.5 * 2**at for at, seconds in enumerate(pauses))
+
+
+@pytest.mark.parametrize("ask", ["reload", "read"])
+@pytest.mark.parametrize(
+    ("kind", "deleting", "names"),
+    [
+        pytest.param("ADDED", False, {"asked", "other"}, id="one that comes meanwhile stays"),
+        pytest.param("DELETED", True, set(), id="one that goes meanwhile does not come back"),
+    ],
+)
+def test_an_answer_that_is_older_than_the_watch_changes_nothing(node: HandOffNode, ask: str, kind: str, deleting: bool, names: set[str]) -> None:
+    """Pods that wait would be missed otherwise, or counted for ever: the watch tells each change once."""
+    raw = node.bind(pod("asked").gpus(1).bound_to(NODE))
+    other = pod("other").gpus(1).bound_to(NODE).build()
+    pods = Pods(node.api, NODE)
+
+    def answered(call: Call) -> Raw | None:
+        """Answer by what was, and let the watch tell what is before the answer arrives."""
+        if call.path != PODS:
+            return None
+        pods.take(kind, raw if deleting else other)
+        return Raw(200, {"metadata": {"resourceVersion": "7"}, "items": [raw]})
+
+    node.door.fault = answered
+    assert getattr(pods, ask)(raw["metadata"]["uid"]).name == "asked"
+    assert {one.name for one in pods.all()} == names
+
+
 def test_a_watch_that_is_refused_is_tried_again(node: HandOffNode) -> None:
     """Without a word of a traceback."""
     answers = iter([refused(403, "Forbidden", "no")])
@@ -402,6 +446,22 @@ def test_no_pod_crashes_the_reader(raw: object) -> None:
 
 
 # --- events ---
+
+
+def test_an_event_that_cannot_be_put_into_words_ends_no_thread(node: HandOffNode) -> None:
+    """The next one is posted, and the failure is counted."""
+    failures: list[int] = []
+    days = iter([None])
+    events = PodEvents(node.api, NODE, lambda: failures.append(1), day=lambda: next(days, datetime(2026, 1, 1, tzinfo=UTC)))  # type: ignore[arg-type,return-value]
+    about = pod_of(pod("p", "team-a").gpus(1).build())
+    assert about is not None
+    events.start()
+    events.say(PodEvent(about, "GPUHeld", "first"))
+    events.say(PodEvent(about, "GPUHeld", "second"))
+    eventually(lambda: node.door.events)
+    events.stop()
+    assert [event["message"] for event in node.door.events] == ["second"]
+    assert failures == [1]
 
 
 def test_an_event_is_posted_on_its_pod_and_said_once(node: HandOffNode) -> None:

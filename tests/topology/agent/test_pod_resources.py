@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubelet_stand_in import Devices, HeldBy, kubelet_at
-from topology.agent.pod_resources import Claim, PodResourcesError, list_claims
+from topology.agent.pod_resources import Claim, PodResourcesError, list_aligned, list_claims
 
 
 @pytest.fixture
@@ -31,6 +31,18 @@ def test_the_entries_of_all_numa_nodes_are_joined(socket: Path) -> None:
         }
 
 
+def test_containers_are_told_to_which_kubelet_gave_anything_else_for_themselves(socket: Path) -> None:
+    """CPUs and memory, as static policies do, or devices of others, as a NIC; the GPUs alone count for nothing."""
+    gpu, nic = Devices(("GPU-a",)), Devices(("nic0",), "vendor.com/nic")
+    with kubelet_at(socket) as kubelet:
+        kubelet.held = [
+            HeldBy("ml/plain", "main", (gpu,), is_pinned=False),
+            HeldBy("ml/nic", "main", (gpu, nic), is_pinned=False),
+            HeldBy("ml/pinned", "main", (gpu,)),
+        ]
+        assert list_aligned(socket, ["nvidia.com/gpu"]) == {("ml", "nic", "main"), ("ml", "pinned", "main")}
+
+
 def test_no_pods_is_an_answer(socket: Path) -> None:
     with kubelet_at(socket):
         assert list_claims(socket) == frozenset()
@@ -38,8 +50,9 @@ def test_no_pods_is_an_answer(socket: Path) -> None:
 
 def test_a_long_answer_is_read_in_full(socket: Path) -> None:
     with kubelet_at(socket) as kubelet:
-        kubelet.held = [HeldBy(f"default/pod-{n:04}", "main", (Devices(tuple(f"{n}-{i}" + "x" * 40 for i in range(128))),)) for n in range(1000)]
-        assert len(list_claims(socket)) == 128_000
+        # 6 MB; gRPC alone takes 4. Few and long, since a stand-in in Python is no faster.
+        kubelet.held = [HeldBy(f"default/pod-{n:04}", "main", (Devices(tuple(f"{n}-{i}" + "x" * 750 for i in range(8))),)) for n in range(1000)]
+        assert len(list_claims(socket)) == 8000
 
 
 def test_a_rate_limit_is_waited_for(socket: Path) -> None:

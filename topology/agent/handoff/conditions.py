@@ -4,15 +4,18 @@
 by the first one where it takes the startup taint off a Node. Pure.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
 from topology.agent.handoff.node_gpus import NodeGpus
 from topology.agent.handoff.records import Record
+from topology.agent.pod_resources import PodResourcesError
 from topology.api import HAND_OFF_REGISTERED, NUMA_ALIGNED, Condition
 
 _MOST_NAMED: Final = 4  # containers in one sentence
+_FAR: Final = "kubelet gave CPUs, memory or other devices of their own to containers whose GPUs are on other NUMA nodes than kubelet's ids, to which its topology manager, where it is on, aligned those"
+ContainerName = tuple[str, str, str]  # namespace, pod, container
 _ALIGNED: Final = "no container has its GPUs on other NUMA nodes than kubelet's ids"
 
 
@@ -27,22 +30,33 @@ def registration_condition(resources: Collection[str], unheard: Collection[str],
     return Condition(type=HAND_OFF_REGISTERED, status="False", reason="NotRegistered", message=why)
 
 
-def numa_condition(records: Iterable[Record], gpus: NodeGpus | None) -> Condition:
-    """Return whether some container has its GPUs on other NUMA nodes than its ids are on: kubelet's topology manager aligns CPUs and memory to the ids."""
-    found = sorted(filter(None, (_elsewhere(record, gpus) for record in records))) if gpus is not None else []
+def numa_condition(records: Iterable[Record], gpus: NodeGpus | None, aligned: Callable[[], Collection[ContainerName]]) -> Condition:
+    """Return whether some container has its GPUs on other NUMA nodes than its ids are on, to which kubelet's topology manager aligns whatever else it gives.
+
+    ``aligned`` tells which containers kubelet gave anything else; it is asked where that matters, and raises PodResourcesError. Which policies are on cannot be
+    read without rights over all of kubelet, but what they did can: a container without CPUs, memory or devices of its own has nothing that could be far away.
+    """
+    found = {record.holding.told: (record.holding, told) for record in records if record.holding and (told := _elsewhere(record, gpus))}
     if not found:
         return Condition(type=NUMA_ALIGNED, status="True", reason="Aligned", message=_ALIGNED)
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    why = f"GPUs on other NUMA nodes than kubelet's ids, to which its topology manager aligns CPUs where it does: {'; '.join(found[:_MOST_NAMED])}{more}"
+    differ = f"{len(found)} container{'s have' if len(found) > 1 else ' has'} GPUs on other NUMA nodes than kubelet's ids"
+    try:
+        names = aligned()
+    except PodResourcesError as error:
+        why = f"{differ}, and it is not known whether kubelet aligned CPUs, memory or other devices to those: {error}"
+        return Condition(type=NUMA_ALIGNED, status="Unknown", reason="KubeletSilent", message=why)
+    far = sorted(f"{told} ({where})" for told, (one, where) in found.items() if (one.namespace, one.pod, one.container.name) in names)
+    if not far:
+        why = f"{differ}, and nothing is far away by that: kubelet gave no CPUs, memory or other devices to any of them alone"
+        return Condition(type=NUMA_ALIGNED, status="True", reason="NothingAligned", message=why)
+    more = f" and {len(far) - _MOST_NAMED} more" if len(far) > _MOST_NAMED else ""
+    why = f"{_FAR}: {'; '.join(far[:_MOST_NAMED])}{more}"
     return Condition(type=NUMA_ALIGNED, status="False", reason="GPUsElsewhere", message=why)
 
 
-def _elsewhere(record: Record, gpus: NodeGpus) -> str:
-    """Return a container whose GPUs are elsewhere, and where; empty for any other. Ids of memory name no GPU, and tell nothing."""
-    if record.holding is None:
-        return ""
-    told = elsewhere(gpus, record.ids, record.holding.uuids)
-    return f"{record.holding.told} ({told})" if told else ""
+def _elsewhere(record: Record, gpus: NodeGpus | None) -> str:
+    """Say on which other NUMA nodes a container's GPUs are, empty where they are on none. Ids of memory name no GPU, and tell nothing."""
+    return "" if record.holding is None or gpus is None else elsewhere(gpus, record.ids, record.holding.uuids)
 
 
 def elsewhere(gpus: NodeGpus, ids: frozenset[str], uuids: frozenset[str]) -> str:

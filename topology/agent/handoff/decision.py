@@ -99,6 +99,9 @@ class Decision:
             own = tuple(Part(uuid) for uuid in gpus.in_order(_uuids(entry.ids, gpus)))
             self._check_free(_holding(one, own, planned=False), gpus)
             return own
+        before = self._had_before(one, gpus)
+        if before is not None:
+            return before
         asking, others = _holding(one, (), planned=False), self.everybody()
         if entry.resource == GPU_MEMORY:
             parts = free_shares(gpus, asking, others, memory_share_mib(one.pod, len(entry.ids)))
@@ -109,6 +112,18 @@ class Decision:
             why = f"{one.pod.told} came around Linkwise, and too little is free for {len(entry.ids)} {entry.resource}: {told}"
             raise RefusedStartError(series.NONE_FREE, why, blockers=tuple(others), may_pass=True)
         return parts
+
+    def _had_before(self, one: Starting, gpus: NodeGpus) -> tuple[Part, ...] | None:
+        """Return what the container of a pod from around was given by another token, None where that was nothing, or does not work any more."""
+        of_container = (
+            record.holding
+            for record in self._records.all()
+            if record.resource == one.entry.resource and record.holding and len(record.ids) == len(one.entry.ids)
+        )
+        for held in of_container:
+            if (held.pod_uid, held.container.name) == (one.entry.pod_uid, one.container.name) and held.uuids <= gpus.uuids - gpus.ill.keys():
+                return held.parts
+        return None
 
     # --- a container for which another device plugin answered -------------------------------------------------------
 
@@ -133,7 +148,8 @@ class Decision:
             strangers = self._liveness.strangers(gpus.uuids, gpus.mig_parents)
         except CheckpointError as error:
             raise RefusedStartError(series.IDENTITY, str(error)) from error
-        return [*self._records.holdings().values(), *strangers]
+        # A container has two tokens where kubelet lost its checkpoint and admitted the pod anew: it holds what it holds once.
+        return [*dict.fromkeys(self._records.holdings().values()), *strangers]
 
     def everybody(self) -> list[Holding]:
         """Return what is held and what is promised to containers that have not started; raises as `held` does."""

@@ -134,16 +134,19 @@ class HandOff:
         except IdentityError as error:
             raise RefusedStartError(series.IDENTITY, str(error)) from error
         self._means.fault(faults.START_AFTER_IDENTITY)
-        while refused := self._all_prepared(starting):
-            if not any(refusal.may_pass for _, refusal in refused):
-                break
-            if self._made_room(refused):
-                continue
-            if time.monotonic() >= until:
-                break
-            self._pause(pause_s)
-            pause_s = min(2 * pause_s, _LOOK_AGAIN_S[1])
-        self._refuse_or_go_on(starting, refused)
+        try:
+            while refused := self._all_prepared(starting):
+                if not any(refusal.may_pass for _, refusal in refused):
+                    break
+                if self._made_room(refused):
+                    continue
+                if time.monotonic() >= until:
+                    break
+                self._pause(pause_s)
+                pause_s = min(2 * pause_s, _LOOK_AGAIN_S[1])
+            self._refuse_or_go_on(starting, refused)
+        except OSError as error:
+            raise RefusedStartError(series.FILES, f"what is left of a container that is gone cannot be removed: {error}") from error
 
     def _all_prepared(self, starting: list[Starting]) -> list[tuple[Starting, RefusedStartError]]:
         """Prepare each container that may be the one that starts, and return those that cannot have their GPUs."""

@@ -9,13 +9,13 @@ PodResources is one question for everybody who asks at the same time: kubelet gr
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from topology.agent.handoff.checkpoint import Checkpoint, CheckpointFile
-from topology.agent.pod_resources import Claim, PodResourcesError, list_claims
+from topology.agent.pod_resources import Claim, PodResourcesError, list_aligned, list_claims
 
 _REWRITTEN_WITHIN_S: Final = 2.0  # kubelet does so in milliseconds, one fsync
 _LOOK_EVERY_S: Final = 0.01
@@ -54,6 +54,10 @@ class Kubelet:
                 return None
             time.sleep(_LOOK_EVERY_S)
         return self._file.read()
+
+    def aligned(self, own: Collection[str]) -> frozenset[tuple[str, str, str]]:
+        """Return the containers that have CPUs, memory or devices for themselves beside those of ``own`` resources, as `list_aligned` does."""
+        return list_aligned(self._socket, own)
 
     def claims(self) -> frozenset[Claim]:
         """Return which container holds which device, as kubelet tells it to a question asked now; raises PodResourcesError."""

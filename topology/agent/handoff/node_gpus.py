@@ -18,6 +18,7 @@ from topology.collective import machine_links
 from topology.errors import TopologyError
 
 _NOT_TOLD = "it is not healthy"
+_SLICED = "it is in MIG mode, and cut into instances that other device plugins give away"
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,9 @@ class NodeGpus:
 
     @cached_property
     def ill(self) -> Mapping[str, str]:
-        """Why a GPU cannot be used, by UUID; who is not in it works."""
-        return {gpu.uuid: gpu.reason or _NOT_TOLD for gpu in self.topology.status.gpus if not gpu.healthy and gpu.uuid in self.uuids}
+        """Why a GPU cannot be used, by UUID; who is not in it works. One in MIG mode is nobody's as a whole: the extender gives none of it away either."""
+        sliced = {uuid: _SLICED for uuid, spec in self.specs.items() if (spec.mig_mode or "").lower() == "enabled"}
+        return sliced | {gpu.uuid: gpu.reason or _NOT_TOLD for gpu in self.topology.status.gpus if not gpu.healthy and gpu.uuid in self.uuids}
 
     @cached_property
     def offered_mib(self) -> Mapping[str, int]:

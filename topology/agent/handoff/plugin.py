@@ -178,7 +178,8 @@ class DevicePlugin:
     def conditions(self) -> tuple[Condition, ...]:
         """Return what the node's GPUTopology is to tell of the hand-off: whether kubelet knows it, and whether GPUs lie where kubelet aligns CPUs to."""
         state = self._registration.state
-        return registration_condition(self._devices.keys(), state.unheard, state.other), numa_condition(self._records.all(), self.hand_off.gpus)
+        numa = numa_condition(self._records.all(), self.hand_off.gpus, lambda: self._kubelet.aligned(self._devices))
+        return registration_condition(self._devices.keys(), state.unheard, state.other), numa
 
     def _collect(self) -> None:
         try:

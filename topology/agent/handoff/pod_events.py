@@ -94,7 +94,11 @@ class PodEvents:
 
     def _post_all(self) -> None:
         while (event := self._queue.get()) is not None and not self._stopping.is_set():
-            self._post(event)
+            try:
+                self._post(event)
+            except Exception:  # noqa: BLE001  # our bug must not end the thread: nothing would be told any more, and nobody would know
+                self._failed()
+                _log.exception("an event could not be posted, which is a bug in Linkwise")
 
     def _post(self, event: PodEvent) -> None:
         path, body = f"/api/v1/namespaces/{event.pod.namespace}/events", Body(self._raw(event))
@@ -115,7 +119,7 @@ class PodEvents:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{pod.name[:220]}.{uuid4().hex[:16]}", "namespace": pod.namespace},
+            "metadata": {"name": f"{pod.name[:220].rstrip('-.')}.{uuid4().hex[:16]}", "namespace": pod.namespace},
             "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
             "reason": event.reason,
             "message": event.message.encode()[:_LONGEST].decode(errors="ignore"),

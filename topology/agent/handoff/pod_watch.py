@@ -7,6 +7,7 @@ counts as living.
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -18,6 +19,7 @@ from topology.agent.handoff.pods import PODS, Pods
 _log = structlog.get_logger()
 
 _WATCH_S: Final = 600.0  # then the API server ends it, and a new one begins
+_SHORT_S: Final = 1.0  # a watch that ends earlier has failed, whatever it says
 _PAUSES_S: Final = (0.5, 10.0)  # first and longest between two tries
 
 
@@ -30,6 +32,7 @@ class PodWatch:
         self._changed = changed
         self._selector = {"fieldSelector": f"spec.nodeName={pods.node_name}"}
         self._stopping = threading.Event()
+        self._pause: Callable[[float], object] = self._stopping.wait
         self._lock = threading.Lock()
         self._end: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="pod-watch", daemon=True)
@@ -57,18 +60,22 @@ class PodWatch:
         while not self._stopping.is_set():
             try:
                 version = self.list() if version is None else version
+                began = time.monotonic()
                 version = self.follow(version)
-                pause_s = _PAUSES_S[0]
+                if time.monotonic() - began >= _SHORT_S:
+                    pause_s = _PAUSES_S[0]
+                    continue  # it was ended in good order
             except (NoAnswerError, RefusedError) as error:
                 version = None  # expired or not, a list tells what was missed
                 if not self._stopping.is_set():
                     _log.info("the pods of this node are listed anew", why=str(error))
-                self._stopping.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads the agents, hides no secret
-                pause_s = min(pause_s * 2, _PAUSES_S[1])
             except Exception:  # noqa: BLE001  # our bug must not end the thread: the cache would stand still for ever
                 version = None
+                pause_s = _PAUSES_S[1]
                 _log.exception("the watch of pods failed, which is a bug in Linkwise")
-                self._stopping.wait(_PAUSES_S[1])
+            # Also where watches are opened and end at once, again and again: an API server that cannot go on from there, something between that cuts them.
+            self._pause(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads the agents, hides no secret
+            pause_s = min(pause_s * 2, _PAUSES_S[1])
 
     def list(self) -> str:
         """Take a whole list, and return its resource version; raises NoAnswerError, RefusedError."""

@@ -6,7 +6,7 @@ the API server shows in the annotation ``kubernetes.io/config.hash``.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from topology.agent.api_server import ApiServer, JsonObject, NoAnswerError, RefusedError
@@ -30,6 +30,7 @@ class Pods:
         self.node_name = node_name
         self._lock = threading.Lock()
         self._pods: dict[str, Pod] = {}
+        self._meanwhile: list[list[tuple[str, Pod]]] = []  # of each question that is under way: what the watch has told since it was asked
 
     # --- the cache --------------------------------------------------------------------------------------------------
 
@@ -45,10 +46,15 @@ class Pods:
         if pod is None:
             return
         with self._lock:
-            if kind == "DELETED":
-                self._pods.pop(pod.uid, None)
-            elif kind in ("ADDED", "MODIFIED"):
-                self._pods[pod.uid] = pod
+            self._put(kind, pod)
+            for told in self._meanwhile:
+                told.append((kind, pod))
+
+    def _put(self, kind: str, pod: Pod) -> None:
+        if kind == "DELETED":
+            self._pods.pop(pod.uid, None)
+        elif kind in ("ADDED", "MODIFIED"):
+            self._pods[pod.uid] = pod
 
     def all(self) -> list[Pod]:
         """Return the pods of the cache."""
@@ -90,21 +96,38 @@ class Pods:
     def read(self, uid: str, names: Iterable[tuple[str, str]] = ()) -> Pod:
         """Return a pod as the API server has it now; raises as `by_uid` does."""
         try:
-            for namespace, name in names:
-                pod = pod_of(self._get(namespace, name))
-                if pod is not None and uid in (pod.uid, pod.static_uid):
-                    return self._remembered(pod)
-            found = [pod for pod in map(pod_of, self._list()) if pod is not None and uid in (pod.uid, pod.static_uid)]
+            found = self._asked(lambda: self._found(uid, names))
         except (NoAnswerError, RefusedError) as error:
             raise PodUnknownError(f"the pod of UID {uid} cannot be looked up: {error}") from error
         if not found:
             raise PodUnknownError(f"the API server knows no pod of UID {uid} on node {self.node_name}")
-        return self._remembered(found[0])
+        return found[0]
 
-    def _remembered(self, pod: Pod) -> Pod:
+    def _found(self, uid: str, names: Iterable[tuple[str, str]]) -> list[Pod]:
+        for namespace, name in names:
+            pod = pod_of(self._get(namespace, name))
+            if pod is not None and uid in (pod.uid, pod.static_uid):
+                return [pod]
+        return [pod for pod in map(pod_of, self._list()) if pod is not None and uid in (pod.uid, pod.static_uid)][:1]
+
+    def _asked(self, ask: Callable[[], list[Pod]]) -> list[Pod]:
+        """Take what the API server answers into the cache, and after it what the watch has told meanwhile: the answer may be the older of the two.
+
+        Pods that are not in the answer stay, for the watch to take out: else one that came after the answer was made would be lost for as long as the watch lasts.
+        """
+        told: list[tuple[str, Pod]] = []
         with self._lock:
-            self._pods[pod.uid] = pod
-        return pod
+            self._meanwhile.append(told)
+        found: list[Pod] = []
+        try:
+            found = ask()
+        finally:
+            with self._lock:
+                self._meanwhile = [other for other in self._meanwhile if other is not told]
+                self._pods |= {pod.uid: pod for pod in found}
+                for kind, pod in told:
+                    self._put(kind, pod)
+        return found
 
     def _get(self, namespace: str, name: str) -> JsonObject | None:
         try:
@@ -117,10 +140,10 @@ class Pods:
     def reload(self, uid: str) -> Pod:
         """Read all pods of the node from the API server now, and return one of them; raises as `by_uid` does."""
         try:
-            self.replace(self._list())
+            found = self._asked(lambda: [pod for pod in map(pod_of, self._list()) if pod is not None])
         except (NoAnswerError, RefusedError) as error:
             raise PodUnknownError(f"the pods of this node cannot be listed: {error}") from error
-        pod = self.cached(uid)
+        pod = next((pod for pod in found if uid in (pod.uid, pod.static_uid)), None)
         if pod is None:
             raise PodUnknownError(f"the API server knows no pod of UID {uid} on node {self.node_name}")
         return pod

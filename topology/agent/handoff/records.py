@@ -18,7 +18,7 @@ from uuid import uuid4
 import orjson
 import structlog
 
-from topology.agent.handoff.durable import remove, write_whole
+from topology.agent.handoff.durable import TEMPORARY, remove, write_whole
 from topology.agent.handoff.holding import Container, Holding, Kind, Part
 
 _log = structlog.get_logger()
@@ -54,6 +54,8 @@ class Records:
         self._lock = threading.Lock()
         self._records: dict[str, Record] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in directory.glob(f"{TEMPORARY}*"):
+            left.unlink(missing_ok=True)  # of a write that was broken off
         for path in sorted(directory.glob(f"*{_SUFFIX}")):
             record = _read(path)
             if record is not None:

@@ -23,7 +23,8 @@ from topology.agent.messages import serialized
 
 _log = structlog.get_logger()
 
-_THREADS: Final = 128  # starts that wait at the same time; kubelet has 110 to 250 pods
+# Starts that wait at the same time, one a pod: kubelet has 110 to 500 pods, and its own loop waits for Allocate, which must not stand behind them. Made when needed.
+_THREADS: Final = 512
 _STILL_THERE_S: Final = 1.0  # a stream whose kubelet is gone is noticed within this
 
 

@@ -19,15 +19,32 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_pod_with_processes_in_a_container_is_seen(tmp_path: Path, layout: str) -> None:
-    """Until the last one has ended."""
+    """As long as one is listed; another pod has none."""
     container = tmp_path / layout / "container"
     container.mkdir(parents=True)
     (container / "cgroup.procs").write_text("4711\n")
     cgroups = Cgroups(tmp_path)
     assert cgroups.has_processes(UID) is True
     assert cgroups.has_processes("another") is False
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_list_without_processes_says_nothing(tmp_path: Path, layout: str) -> None:
+    """On v1 it leaves out the processes of other namespaces, which are all but the agent's own."""
+    container = tmp_path / layout / "container"
+    container.mkdir(parents=True)
     (container / "cgroup.procs").write_text("")
-    assert cgroups.has_processes(UID) is False
+    assert Cgroups(tmp_path).has_processes(UID) is None
+
+
+@pytest.mark.parametrize(("count", "lives"), [("3\n", True), ("0\n", False)])
+def test_on_v1_the_kernel_counts_processes_of_every_namespace(tmp_path: Path, count: str, lives: bool) -> None:
+    """Whatever the lists of the other hierarchies leave out."""
+    for hierarchy in ("memory", "pids"):
+        (tmp_path / hierarchy / f"kubepods/burstable/pod{UID}").mkdir(parents=True)
+    (tmp_path / f"memory/kubepods/burstable/pod{UID}" / "cgroup.procs").write_text("")
+    (tmp_path / f"pids/kubepods/burstable/pod{UID}" / "pids.current").write_text(count)
+    assert Cgroups(tmp_path).has_processes(UID) is lives
 
 
 @pytest.mark.parametrize(("word", "lives"), [("populated 1\nfrozen 0\n", True), ("populated 0\nfrozen 0\n", False)])

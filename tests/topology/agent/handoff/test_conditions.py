@@ -16,6 +16,7 @@ from topology.agent.handoff.holding import Container, Holding, Kind, Part
 from topology.agent.handoff.node_gpus import NodeGpus
 from topology.agent.handoff.plugin import DevicePlugin, plugin_for
 from topology.agent.handoff.records import Record
+from topology.agent.pod_resources import list_aligned
 from topology.agent.wanted import with_hand_off
 from topology.api import HAND_OFF_REGISTERED, NUMA_ALIGNED
 
@@ -63,19 +64,42 @@ def test_the_registration_is_told_with_what_is_in_its_way(unheard: list[str], ot
 )
 def test_gpus_on_other_numa_nodes_than_kubelets_ids_are_told_by_container(records: list[Record], words: str | None) -> None:
     """True with a plain sentence, or False with the first containers by name and how many more there are."""
-    found = numa_condition(records, GPUS)
+    found = numa_condition(records, GPUS, lambda: [("default", name, "main") for name in "abcdef"])
     assert (found.type, found.status) == (NUMA_ALIGNED, "True" if words is None else "False")
     assert words is None or found.message.endswith(words)
 
 
 def test_before_the_first_look_nothing_is_said_to_differ() -> None:
     """Which NUMA node a GPU is on is not known then."""
-    assert numa_condition([record("a", UUIDS[:1], [4])], None).status == "True"
+    assert numa_condition([record("a", UUIDS[:1], [4])], None, list).status == "True"
+
+
+def test_where_kubelet_aligns_nothing_nothing_is_far_away() -> None:
+    """Without static policies of CPU and memory no container is told to be misaligned, and the sentence says how things are."""
+    found = numa_condition([record(name, UUIDS[:1], [4]) for name in "ab"], GPUS, lambda: [("default", "other", "main"), ("other", "a", "main")])
+    assert (found.status, found.reason) == ("True", "NothingAligned")
+    assert found.message.startswith("2 containers have GPUs on other NUMA nodes than kubelet's ids, and nothing is far away by that")
+
+
+def test_of_several_that_differ_those_are_told_that_have_something_to_lose() -> None:
+    """The other one runs wherever the kernel lets it."""
+    found = numa_condition([record(name, UUIDS[:1], [4]) for name in "ab"], GPUS, lambda: [("default", "b", "main")])
+    assert (found.status, found.reason) == ("False", "GPUsElsewhere")
+    assert "pod default/b" in found.message
+    assert "pod default/a" not in found.message
+
+
+def test_a_kubelet_that_does_not_answer_leaves_it_open(tmp_path: Path) -> None:
+    """Neither good nor bad is said, but why it is not known."""
+    found = numa_condition([record("a", UUIDS[:1], [4])], GPUS, lambda: list_aligned(tmp_path / "none.sock", [GPU]))
+    assert (found.status, found.reason) == ("Unknown", "KubeletSilent")
+    assert "1 container has GPUs on other NUMA nodes" in found.message
+    assert f"kubelet's socket {tmp_path / 'none.sock'} does not exist" in found.message
 
 
 def test_a_topology_tells_of_the_hand_off_only_while_it_is_on() -> None:
     """Also where the driver fails and the rest of the conditions is that of the last good look."""
-    conditions = (registration_condition([GPU], [GPU], None), numa_condition([], GPUS))
+    conditions = (registration_condition([GPU], [GPU], None), numa_condition([], GPUS, list))
     on = with_hand_off(with_hand_off(TOPOLOGY, conditions), conditions)
     assert [one.type for one in on.status.conditions if one.type in (HAND_OFF_REGISTERED, NUMA_ALIGNED)] == [HAND_OFF_REGISTERED, NUMA_ALIGNED]
     assert with_hand_off(on, ()) == with_hand_off(TOPOLOGY, ())

@@ -105,6 +105,76 @@ def test_a_pod_that_came_back_under_its_name_gets_its_new_plan_while_the_cache_l
     assert node.run(raw) == {"main": {gpus[3]}}
 
 
+# --- MIG ---
+
+
+def test_a_gpu_in_mig_mode_is_given_to_nobody(node: HandOffNode, gpus: list[str]) -> None:
+    """Kubelet hears that it cannot be used, no pod from around the extender gets it, and a plan that names it says why it does not start."""
+    spec = node.topology.spec
+    sliced = tuple(gpu.model_copy(update={"mig_mode": "Enabled"}) if gpu.uuid == gpus[0] else gpu for gpu in spec.gpus)
+    node.see(node.topology.model_copy(update={"spec": spec.model_copy(update={"gpus": sliced})}))
+    node.wait_for_devices()
+    assert [uuid for uuid, is_healthy in node.kubelet.devices[GPU].items() if not is_healthy] == [gpus[0]]
+    assert not all(node.kubelet.devices[MEMORY].values())
+    raw = node.bind(pod("around").gpus(3).bound_to(NODE))
+    assert node.run(raw) == {"main": set(gpus[1:])}
+    node.delete(raw)
+    raw = node.bind(pod("planned").holding(NODE, gpus[0]))
+    node.kubelet.admit(raw)
+    with pytest.raises(StartError, match=f"GPU {gpus[0]} cannot be used: it is in MIG mode"):
+        node.start(raw)
+
+
+# --- one container, two tokens ---
+
+
+def test_a_container_that_was_admitted_anew_counts_once(node: HandOffNode, gpus: list[str]) -> None:
+    """Kubelet asks for a second token where its checkpoint was lost: people remove it to get a kubelet going again, and the pod lives on."""
+    raw = node.bind(pod("a").shared(20).sharing(NODE, {gpus[0]: 20_480}))
+    node.run(raw)
+    node.kubelet.given.clear()
+    node.kubelet._write_checkpoint()
+    assert node.run(raw) == {"main": {gpus[0]}}
+    beside = node.bind(pod("b").shared(15).sharing(NODE, {gpus[0]: 15_360}))
+    assert node.run(beside) == {"main": {gpus[0]}}
+    assert node.plugin is not None
+    assert sorted((one.pod, one.uuids) for one in node.plugin.hand_off.held()) == [("a", {gpus[0]}), ("b", {gpus[0]})]
+
+
+def test_a_pod_from_around_that_was_admitted_anew_has_the_gpus_that_it_had(node: HandOffNode, gpus: list[str]) -> None:
+    """No plan tells them, and other ones would keep both from everybody for as long as the pod lives."""
+    raw = node.bind(pod("a").gpus(2).bound_to(NODE))
+    node.catch_up()
+    before = node.run(raw)
+    node.kubelet.given.clear()
+    node.kubelet._write_checkpoint()
+    node.kubelet.admit(raw)
+    assert node.start(raw) == before
+    rest = node.bind(pod("b").gpus(2).bound_to(NODE))
+    assert node.run(rest) == {"main": set(gpus) - before["main"]}
+
+
+# --- what is in the way on the node ---
+
+
+def test_a_directory_that_cannot_be_written_is_named_and_no_bug(node: HandOffNode, gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a container that is gone has to go before the next one has its GPU; an administrator reads which file is in the way."""
+    before = node.bind(pod("before").holding(NODE, gpus[0]))
+    node.run(before)
+    node.delete(before)
+    after = node.bind(pod("after").holding(NODE, gpus[0]))
+    node.kubelet.admit(after)
+    node.catch_up()
+
+    def refused(path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(StartError, match=r"what is left of a container that is gone cannot be removed: .*Read-only file system"):
+        node.start(after)
+    assert node.count("container_refusals", reason="bug") == 0
+
+
 # --- identity ---
 
 

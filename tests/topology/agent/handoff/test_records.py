@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from topology.agent.handoff.durable import TEMPORARY
 from topology.agent.handoff.holding import Container, Holding, Kind, Part
 from topology.agent.handoff.records import Record, Records, fresh_token
 
@@ -42,6 +43,14 @@ def test_a_retired_token_is_gone_from_memory_and_disk(tmp_path: Path) -> None:
     records.retire(token)
     records.retire(token)
     assert (records.all(), list(tmp_path.iterdir())) == ([], [])
+
+
+def test_what_a_broken_off_write_left_is_swept_by_the_next_agent(tmp_path: Path) -> None:
+    """Agents that are killed again and again fill no disk."""
+    Records(tmp_path).issue("r", IDS)
+    (tmp_path / f"{TEMPORARY}0123").write_bytes(b"{")
+    assert len(Records(tmp_path).all()) == 1
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
 
 
 def test_a_token_whose_record_was_lost_is_taken_in_as_the_oldest(tmp_path: Path) -> None:
