@@ -120,7 +120,12 @@ def _scan(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
         found = read_list(data) if data.lstrip()[:1] == b"{" else None
         if found is not None and found.is_sliced:
             for position, item in enumerate(chain.from_iterable(found.slices())):
-                for each in _objects([_with_kind(item, found.head)], f"{name} items[{position}]", 2):
+                where = f"{name} items[{position}]"
+                if type(item) is dict and "kind" in item and "items" not in item:  # nearly always, and as below
+                    yield where, item
+                    yielded += 1
+                    continue
+                for each in _objects([_with_kind(item, found.head)], where, 2):
                     yield each
                     yielded += 1
             return

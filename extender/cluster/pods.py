@@ -21,7 +21,7 @@ from topology.capacity import MIB_PER_GIB, WHOLE
 from topology.errors import AllocationError, DemandError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: its sixteen fields would take three times as long to set, twice for every pod of a list; nobody changes one
 class BoundPod:
     """A pod that sits on a node and uses GPUs: by its allocation, by an allocation that does not decode (``problem``), or by its containers alone.
 
