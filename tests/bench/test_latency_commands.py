@@ -107,7 +107,7 @@ def stand_in(folder: Path, says: str) -> str:
 def test_the_server_is_looked_at_while_it_answers(tmp_path: Path):
     """py-spy is given the server's process and where the picture goes."""
     drawing = tmp_path / "x.svg"
-    flame.draw(stand_in(tmp_path, f"sleep 0.1; echo '<svg><text id=\"title\" x=\"1\">py-spy record</text></svg>' >{drawing}"), 20, 1, 0, drawing)
+    flame.draw(stand_in(tmp_path, f'sleep 0.1; echo \'<svg><text id="title" x="1">py-spy record</text></svg>\' >{drawing}'), 20, 1, 0, drawing)
     assert f"--format flamegraph --output {drawing}" in (tmp_path / "asked").read_text()
     assert drawing.read_text() == '<svg><text id="title" x="1">The hot path at 20 nodes: filter, prioritize, bind</text></svg>\n'
 
