@@ -24,17 +24,15 @@ from tests.e2e.workload import Workload
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
-# The files that take longest come first, each on a worker of its own: else the last one runs while the other workers have nothing left to do.
-# Seconds, rounded, of a run of four on two cores; a file that is not here takes less than the last one.
-SECONDS = {
-    name: seconds
-    for seconds, names in {
-        300: ("test_shares.py", "test_hand_off_restarts.py", "test_api_server_gone.py", "test_end_to_end_bench.py", "test_agent.py"),
-        200: ("test_storm.py", "test_gpushare.py", "test_invariants.py", "test_hand_off.py", "test_node.py", "test_hand_off_ids.py"),
-        100: ("test_placement.py", "test_waiting.py", "test_lost_answers.py", "test_around.py", "test_fill_order.py"),
-    }.items()
-    for name in names
-}
+# The files that take longest, by a run of four workers on two cores; those that are not here take less than a minute. A file that begins last ends last.
+# Files with a real node take most of the processors: of those no more than two stand side by side.
+LONGEST_FIRST = tuple(
+    f"test_{name}.py"
+    for name in (
+        *("hand_off_restarts", "api_server_gone", "agent", "hand_off_at_scale", "end_to_end_bench", "storm", "hand_off_ids", "gpushare", "shares"),
+        *("hand_off", "invariants", "fill_order", "waiting", "around", "placement", "lost_answers", "node", "preemption", "explain", "strangers"),
+    )
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("e2e")
-    items.sort(key=lambda item: -SECONDS.get(item.path.name, 0))
+    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 @pytest.hookimpl(wrapper=True)

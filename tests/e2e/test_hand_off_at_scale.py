@@ -1,7 +1,7 @@
 """Many pods on a real node: two hundred of every kind that come and go at random, and how many a second start, beside a plain device plugin.
 
-Both want the machine for themselves: containerd and kubelet take all of two cores, and start some two pods a second. The figures are printed with the
-results of the run.
+The comparison wants the machine for itself. The two hundred wait for each other's GPUs most of the time, so other tests run beside them. The figures are
+printed with the results of the run.
 """
 
 import random
@@ -42,7 +42,6 @@ KINDS: tuple[Callable[[PodBuilder], PodBuilder], ...] = (
 )
 
 
-@pytest.mark.alone
 def test_200_pods_that_come_in_bursts_and_go_at_random_always_have_their_own_gpus(
     workload: Workload, record_property: Callable[[str, object], None]
 ) -> None:
