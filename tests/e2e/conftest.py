@@ -29,8 +29,8 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 LONGEST_FIRST = tuple(
     f"test_{name}.py"
     for name in (
-        *("hand_off_restarts", "api_server_gone", "agent", "hand_off_at_scale", "end_to_end_bench", "storm", "hand_off_ids", "gpushare", "shares"),
-        *("hand_off", "invariants", "fill_order", "waiting", "around", "shipped", "placement", "lost_answers", "node", "preemption", "explain", "strangers"),
+        *("hand_off_restarts", "api_server_gone", "agent", "hand_off_at_scale", "end_to_end_bench", "storm", "hand_off_ids", "gpushare"),
+        *("shares", "hand_off", "shipped", "invariants", "fill_order", "waiting", "around", "placement", "lost_answers", "node", "preemption", "explain", "strangers"),
     )
 )
 
