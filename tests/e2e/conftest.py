@@ -30,7 +30,8 @@ LONGEST_FIRST = tuple(
     f"test_{name}.py"
     for name in (
         *("hand_off_restarts", "api_server_gone", "agent", "hand_off_at_scale", "end_to_end_bench", "storm", "hand_off_ids", "gpushare"),
-        *("shares", "hand_off", "shipped", "invariants", "fill_order", "waiting", "around", "placement", "lost_answers", "node", "preemption", "explain", "strangers"),
+        *("shares", "hand_off", "shipped", "invariants", "fill_order", "waiting", "around", "placement", "lost_answers"),
+        *("node", "preemption", "explain", "strangers"),
     )
 )
 
