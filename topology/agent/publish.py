@@ -29,6 +29,7 @@ _AGAIN_AFTER: Final = timedelta(seconds=2)  # longer than clocks of a cluster di
 _MOST_EVENTS: Final = 50  # kept while they cannot be posted
 _LONGEST_MESSAGE: Final = 1024  # the API server refuses longer ones
 _LONGEST_NAME: Final = 253
+_REFUSED_S: Final = 60.0  # for so long a refused event is tried again: an API server that has just started refuses what it allows a second later
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Publisher:
         self._stored: tuple[str, int] | None = None  # UID and generation that the API server answered
         self._told: GPUTopology | None = None  # what events have told of
         self._events: deque[Change] = deque(maxlen=_MOST_EVENTS)
+        self._refused_since: float | None = None  # the first of them
         self.node_uid: str | None = None
 
     # --- looking up -------------------------------------------------------------------------------------------------
@@ -158,17 +160,24 @@ class Publisher:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def _post_events(self) -> None:
-        """Post what waits; a refused event is dropped, as the next ones would be refused alike."""
+        """Post what waits; what is refused for long is dropped, and all behind it, which would be refused alike."""
         while self._events:
             try:
                 self._api.request("POST", "/api/v1/namespaces/default/events", body=Body(self._event(self._events[0])))
-                self._metrics.published("event")
             except NoAnswerError:
                 self._metrics.failed("publish")
                 return
             except RefusedError:
                 self._metrics.failed("publish")
-            self._events.popleft()
+                now = self._clocks.monotonic()
+                self._refused_since = now if self._refused_since is None else self._refused_since
+                if now - self._refused_since < _REFUSED_S:
+                    return
+                self._events.clear()
+            else:
+                self._metrics.published("event")
+                self._events.popleft()
+            self._refused_since = None
 
     def _event(self, change: Change) -> JsonObject:
         """Return a core/v1 Event about the Node; those of cluster-scoped objects lie in `default`."""

@@ -183,17 +183,35 @@ def test_a_first_publication_is_no_change(bench: Bench) -> None:
     assert bench.door.events == []
 
 
-def test_an_event_that_does_not_get_through_waits_and_a_refused_one_is_dropped(bench: Bench) -> None:
+def test_an_event_that_does_not_get_through_waits(bench: Bench) -> None:
     bench.written(DGX)
     bench.door.fault = at(EVENTS, Raw(cut=True))
     bench.written(healthy_but(DGX, 5))
     bench.door.fault = lambda _: None
     assert bench.written(healthy_but(DGX, 5)) == ["event"]
+
+
+def test_an_event_that_is_refused_is_tried_again_for_a_minute(bench: Bench) -> None:
+    """An API server that has just started knows no rights yet."""
+    bench.written(DGX)
     bench.door.fault = at(EVENTS, refused(403, "Forbidden", "no events for you"))
+    bench.written(healthy_but(DGX, 5))
+    bench.clock.now += 59.0
+    bench.written(healthy_but(DGX, 5))
+    bench.door.fault = lambda _: None
+    assert bench.written(healthy_but(DGX, 5)) == ["event"]
+
+
+def test_events_that_are_refused_for_longer_are_dropped(bench: Bench) -> None:
+    """Whoever has no right gets none by asking; what changes later is tried anew."""
+    bench.written(DGX)
+    bench.door.fault = at(EVENTS, refused(403, "Forbidden", "no events for you"))
+    bench.written(healthy_but(DGX, 5))
+    bench.clock.now += 60.0
     bench.written(DGX)
     bench.door.fault = lambda _: None
-    assert bench.written(DGX) == []
-    assert [event["reason"] for event in bench.door.events] == ["GPULost"]
+    assert "event" not in bench.written(DGX)
+    assert bench.written(healthy_but(DGX, 6)) == ["status", "event"]
 
 
 def at(path: str, answer: Raw) -> "Fault":
