@@ -2,13 +2,14 @@
 
 Called by `hand_off`. kubelet's checkpoint names the pod's UID, the container and, in our own answer, the token that was issued for it. One id set may stand in
 it twice: an init container and the container that took over its ids. Both are returned, each with its own token, for each can be prepared without knowing
-which of them starts. Two pods of one id set are a contradiction, and nothing is started on it.
+which of them starts. The same goes for two pods: kubelet gives ids away twice where somebody lists PodResources in the moment of an Allocate (UpdateAllocatedDevices forgets what
+is not answered yet), and keeps to it. By CDI each has its own GPUs all the same, those of its token; without CDI, or where they have one token, they are a contradiction, and nothing is started.
 
 The checkpoint counts as current when it holds the token that was issued last for these ids; otherwise kubelet is made to write it anew. Then the pod is looked
 up by UID, and PodResources, which knows names alone, must not name another pod for the same ids.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from topology.agent.handoff.checkpoint import Checkpoint, CheckpointError, Entry
@@ -44,23 +45,27 @@ class Identity:
         self._note = note
 
     def of(self, resource: str, ids: frozenset[str]) -> list[Starting]:
-        """Return the containers, all of one pod, that these ids may be starting; raises IdentityError."""
+        """Return the containers, of one pod as a rule, that these ids may be starting; raises IdentityError."""
         try:
             entries = self._entries(resource, ids)
         except CheckpointError as error:
             raise IdentityError(str(error)) from error
-        uid = entries[0].pod_uid
         claims = self._claims(resource, ids)
         names = dict.fromkeys((claim.namespace, claim.pod) for claim in claims)
-        try:
-            pod = self._pods.by_uid(uid, names)
-        except PodUnknownError as error:
-            raise IdentityError(f"kubelet's checkpoint names the pod of UID {uid} for {_told(ids)}, but {error}") from error
-        others = [f"{namespace}/{name}" for namespace, name in names if (namespace, name) != (pod.namespace, pod.name)]
+        pods = {uid: self._pod(uid, ids, names) for uid in dict.fromkeys(entry.pod_uid for entry in entries)}
+        known = {(pod.namespace, pod.name) for pod in pods.values()}
+        others = [f"{namespace}/{name}" for namespace, name in names if (namespace, name) not in known]
         if others:
             # The namesakes differ in UID only where names are equal; here kubelet itself tells two stories.
-            raise IdentityError(f"kubelet's checkpoint says that {pod.told} has {_told(ids)}, and PodResources names pod {', '.join(others)}")
-        return [self._starting(entry, pod) for entry in entries]
+            told = ", ".join(pod.told for pod in pods.values())
+            raise IdentityError(f"kubelet's checkpoint says that {told} has {_told(ids)}, and PodResources names pod {', '.join(others)}")
+        return [self._starting(entry, pods[entry.pod_uid]) for entry in entries]
+
+    def _pod(self, uid: str, ids: frozenset[str], names: Iterable[tuple[str, str]]) -> Pod:
+        try:
+            return self._pods.by_uid(uid, names)
+        except PodUnknownError as error:
+            raise IdentityError(f"kubelet's checkpoint names the pod of UID {uid} for {_told(ids)}, but {error}") from error
 
     def _entries(self, resource: str, ids: frozenset[str]) -> list[Entry]:
         found = self._kubelet.checkpoint().of(resource, ids)
@@ -71,7 +76,7 @@ class Identity:
             found = anew.of(resource, ids)
         if not found:
             raise IdentityError(f"kubelet's checkpoint names no container for {_told(ids)} of {resource}")
-        if len({entry.pod_uid for entry in found}) > 1:
+        if len({entry.pod_uid for entry in found}) > 1 and not _are_apart(found):
             raise IdentityError(f"kubelet's checkpoint names several pods for {_told(ids)}: {', '.join(sorted({entry.pod_uid for entry in found}))}")
         return found
 
@@ -100,6 +105,11 @@ class Identity:
 def current_since(checkpoint: Checkpoint, records: Records, sequence: int) -> bool:
     """Tell whether a checkpoint is younger than that token: it holds one that was issued later."""
     return any((record := records.get(token)) is not None and record.sequence > sequence for token in checkpoint.tokens)
+
+
+def _are_apart(entries: list[Entry]) -> bool:
+    """Tell whether each has GPUs of its own, whatever ids kubelet gave it."""
+    return all(entry.by_cdi for entry in entries) and len({entry.token for entry in entries}) == len(entries)
 
 
 def _told(ids: frozenset[str]) -> str:

@@ -90,6 +90,7 @@ class DevicePlugin:
         self._refreshing = threading.Lock()  # one list after the other, so that the last one told is the last one made
         self._collect_at = 0.0
         self._is_registering = False
+        self._aligned_when: tuple[frozenset[str], frozenset[tuple[str, str, str]]] | None = None  # tokens of the containers that were there, and the answer
 
     def _storage(self) -> tuple[CdiDirectory, ContainerFiles, Records]:
         settings = self._settings
@@ -178,8 +179,15 @@ class DevicePlugin:
     def conditions(self) -> tuple[Condition, ...]:
         """Return what the node's GPUTopology is to tell of the hand-off: whether kubelet knows it, and whether GPUs lie where kubelet aligns CPUs to."""
         state = self._registration.state
-        numa = numa_condition(self._records.all(), self.hand_off.gpus, lambda: self._kubelet.aligned(self._devices))
+        numa = numa_condition(self._records.all(), self.hand_off.gpus, self._aligned)
         return registration_condition(self._devices.keys(), state.unheard, state.other), numa
+
+    def _aligned(self) -> frozenset[tuple[str, str, str]]:
+        """Return what `Kubelet.aligned` does, asked anew when other containers are there: what each has for itself never changes, and every List disturbs kubelet (`identity`)."""
+        there = frozenset(record.token for record in self._records.all() if record.holding)
+        if self._aligned_when is None or self._aligned_when[0] != there:
+            self._aligned_when = there, self._kubelet.aligned(self._devices)
+        return self._aligned_when[1]
 
     def _collect(self) -> None:
         try:

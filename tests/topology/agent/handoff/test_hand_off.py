@@ -9,7 +9,7 @@ import pytest
 
 from tests.api_door import Raw
 from tests.builders import pod
-from tests.device_kubelet import AdmissionError, StartError
+from tests.device_kubelet import AdmissionError, Given, JsonObject, StartError
 from tests.hand_off_node import GPU, MEMORY, NODE, HandOffNode, hand_off_node
 from topology.agent.handoff import faults
 from topology.api import AllocatedGpu, Allocation
@@ -198,7 +198,39 @@ def test_without_a_checkpoint_that_names_the_container_it_does_not_start(node: H
     assert node.count("container_refusals", reason="identity") == 1
 
 
-def test_two_pods_for_one_id_set_are_a_contradiction(node: HandOffNode, gpus: list[str]) -> None:
+def given_twice(node: HandOffNode, first: JsonObject, second: JsonObject) -> None:
+    """Let kubelet give the ids of one pod to another as well, as it does where PodResources is listed in the moment of an Allocate."""
+    node.kubelet.admit(first)
+    ids = node.kubelet.given[first["metadata"]["uid"], "main", GPU].ids
+    answer = node.kubelet._plugins[GPU].call("Allocate", container_requests=[{"devices_ids": sorted(ids)}]).container_responses[0]
+    node.kubelet.pods[second["metadata"]["uid"]] = second
+    node.kubelet.given[second["metadata"]["uid"], "main", GPU] = Given(ids, answer)
+    node.kubelet._write_checkpoint()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["the first one starts first", "the second one starts first"])
+def test_two_pods_that_kubelet_gave_the_same_ids_have_their_own_gpus(node: HandOffNode, gpus: list[str], order: tuple[int, int]) -> None:
+    """Each by its token; neither waits for the other, and a restart changes nothing."""
+    raws = [node.bind(pod("one").holding(NODE, gpus[1])), node.bind(pod("two").holding(NODE, gpus[2]))]
+    given_twice(node, *raws)
+    for _ in range(2):
+        assert {at: node.start(raws[at])["main"] for at in order} == {0: {gpus[1]}, 1: {gpus[2]}}
+    node.delete(raws[0])
+    assert node.start(raws[1]) == {"main": {gpus[2]}}
+
+
+def test_without_cdi_two_pods_for_one_id_set_are_a_contradiction(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The ids are all that each would get."""
+    with hand_off_node(tmp_path_factory.mktemp("n"), hand_off="ids") as node:
+        node.start_agent()
+        gpus = [gpu.uuid for gpu in node.topology.spec.gpus]
+        raws = [node.bind(pod(name).holding(NODE, gpus[1])) for name in ("one", "two")]
+        given_twice(node, *raws)
+        with pytest.raises(StartError, match="names several pods"):
+            node.start(raws[0])
+
+
+def test_two_pods_with_one_token_are_a_contradiction(node: HandOffNode, gpus: list[str]) -> None:
     """And nothing starts on it."""
     raw = node.bind(pod("one").holding(NODE, gpus[1]))
     node.kubelet.admit(raw)
