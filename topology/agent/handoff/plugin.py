@@ -90,7 +90,9 @@ class DevicePlugin:
         self._refreshing = threading.Lock()  # one list after the other, so that the last one told is the last one made
         self._collect_at = 0.0
         self._is_registering = False
-        self._aligned_when: tuple[frozenset[str], frozenset[tuple[str, str, str]]] | None = None  # tokens of the containers that were there, and the answer
+        self._aligned_when: tuple[frozenset[str], frozenset[tuple[str, str, str]]] | None = (
+            None  # tokens of the containers that were there, and the answer
+        )
 
     def _storage(self) -> tuple[CdiDirectory, ContainerFiles, Records]:
         settings = self._settings
