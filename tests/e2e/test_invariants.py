@@ -196,4 +196,5 @@ def test_the_same_state_and_call_give_the_same_answer_also_after_a_restart(machi
     assert [asked(extender, builder) for builder in reversed(ASKED)] == before[::-1]
     extender.stop()
     extender.start().wait_leads().wait_priced()
+    extender.wait_open(*SAMPLE_MACHINES)  # figures before that are lower bounds
     assert [asked(extender, builder) for builder in ASKED] == before
