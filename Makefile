@@ -34,11 +34,11 @@ demo: $(VENV)/run.stamp
 test: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest
 
-# Most tests wait most of the time, so four control planes run side by side, on two cores too, the longest files first (tests/e2e/conftest.py);
+# Most tests wait most of the time, so three control planes run side by side, on two cores too, the longest files first (tests/e2e/conftest.py);
 # tests that hold a promise about time have the machine for themselves.
 e2e: $(VENV)/dev.stamp
 	@$(BIN)/python -m tests.e2e.build
-	@$(BIN)/python -m pytest tests/e2e -n 4 --dist loadfile --no-loadscope-reorder -m "not alone"
+	@$(BIN)/python -m pytest tests/e2e -n 3 --dist loadfile --no-loadscope-reorder -m "not alone"
 	@$(BIN)/python -m pytest tests/e2e -n 0 -m alone
 
 lint: $(VENV)/dev.stamp

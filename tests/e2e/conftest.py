@@ -24,7 +24,7 @@ from tests.e2e.workload import Workload
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
-# The files that take longest, by a run of four workers on two cores; those that are not here take less than a minute. A file that begins last ends last.
+# The files that take longest, by a run of four workers on two cores, one more than `make e2e` has; those that are not here take less than a minute. A file that begins last ends last.
 # Files with a real node take most of the processors: of those no more than two stand side by side.
 LONGEST_FIRST = tuple(
     f"test_{name}.py"
