@@ -22,25 +22,26 @@ class Refusal(IntEnum):
     NO_TOPOLOGY = 1
     TOPOLOGY_UNREADABLE = 2
     STALE = 3
-    ALLOCATION_UNREADABLE = 4
-    GPU_MISSING = 5
-    UNKNOWN_HOLDER = 6
-    GPUSHARE_UNCLEAR = 7
+    NO_HAND_OFF = 4
+    ALLOCATION_UNREADABLE = 5
+    GPU_MISSING = 6
+    UNKNOWN_HOLDER = 7
+    GPUSHARE_UNCLEAR = 8
     # does not fit this pod
-    NOT_GPUSHARE = 8
-    GPUSHARE_CONTAINERS = 9
-    MODEL = 10
-    NIC = 11
-    TOO_SMALL = 12
-    GPU_TOO_SMALL = 13
-    NOT_ENOUGH_FREE = 14
-    NOT_ENOUGH_MEMORY = 15
-    NUMA = 16
-    DISTANCE = 17
-    BANDWIDTH = 18
-    SPLIT = 19
+    NOT_GPUSHARE = 9
+    GPUSHARE_CONTAINERS = 10
+    MODEL = 11
+    NIC = 12
+    TOO_SMALL = 13
+    GPU_TOO_SMALL = 14
+    NOT_ENOUGH_FREE = 15
+    NOT_ENOUGH_MEMORY = 16
+    NUMA = 17
+    DISTANCE = 18
+    BANDWIDTH = 19
+    SPLIT = 20
     # fits, and was tried in vain
-    KUBELET_REFUSED = 20
+    KUBELET_REFUSED = 21
 
     @property
     def is_closure(self) -> bool:
@@ -52,6 +53,7 @@ CLOSURE_SENTENCES: dict[Refusal, str] = {
     Refusal.NO_TOPOLOGY: "no GPUTopology is published for the node",
     Refusal.TOPOLOGY_UNREADABLE: "the GPUTopology of the node cannot be read",
     Refusal.STALE: "closed: the agent of the node has been silent for too long",
+    Refusal.NO_HAND_OFF: "closed: no agent hands over the GPUs of the node at the moment, and kubelet would reject the pod",
     Refusal.ALLOCATION_UNREADABLE: "closed: the allocation of a pod on the node cannot be read",
     Refusal.GPU_MISSING: "closed: a pod on the node holds a GPU that the node no longer has",
     Refusal.GPUSHARE_UNCLEAR: "closed: what gpushare's device plugin tells of the node cannot be used",

@@ -19,7 +19,7 @@ from cachetools import LRUCache
 from pydantic import ValidationError
 
 from extender.cluster.columns import NodeGpus
-from topology.api import HAND_OFF_REGISTERED, GpuStatus, GPUTopology, GPUTopologySpec, GPUTopologyStatus, ObjectMeta, read_gputopology
+from topology.api import ANOTHER_PLUGIN, HAND_OFF_REGISTERED, GpuStatus, GPUTopology, GPUTopologySpec, GPUTopologyStatus, ObjectMeta, read_gputopology
 from topology.capacity import WHOLE
 from topology.collective import Depth
 from topology.inventory import Gpu
@@ -85,7 +85,8 @@ class Machine:
 class NodeTopology:
     """One node's GPUTopology: ``uuids`` by bit, ``unhealthy`` some of them, ``holders`` what its agent observed of each pod.
 
-    ``owner``: UID of the Node that it belongs to, empty where it names none. ``registered``: False where its agent is to hand the GPUs over and kubelet does not know it yet.
+    ``owner``: UID of the Node that it belongs to, empty where it names none. ``registered``: False where its agent is to hand the GPUs over and kubelet does not know it.
+    ``rejecting``: why kubelet rejects every pod with GPUs then, empty where it does not: by the plugin that is in the agent's way they get some.
     """
 
     name: str
@@ -99,6 +100,7 @@ class NodeTopology:
     status: bytes
     owner: str = ""
     registered: bool = True
+    rejecting: str = ""
 
     @staticmethod
     def of(topology: GPUTopology, key: bytes = b"", owner: str = "") -> "NodeTopology":
@@ -113,6 +115,7 @@ class NodeTopology:
             self._is_same_hardware(other)
             and (self.observed_at is None) == (other.observed_at is None)  # the first observation opens the node
             and self.holders_observed == other.holders_observed
+            and self.rejecting == other.rejecting
             and self.unhealthy == other.unhealthy
             and self.holders == other.holders
         )
@@ -205,6 +208,7 @@ def _read_status(raw: Mapping[str, Any]) -> tuple[GPUTopologyStatus, bytes] | No
 
 
 def _with_status(own: _OwnParts, machine: Machine, status: GPUTopologyStatus, text: bytes) -> NodeTopology:
+    unregistered = [condition for condition in status.conditions if condition.type == HAND_OFF_REGISTERED and condition.status != "True"]
     return NodeTopology(
         own.name,
         machine,
@@ -216,7 +220,8 @@ def _with_status(own: _OwnParts, machine: Machine, status: GPUTopologyStatus, te
         _holders(status.gpus),
         text,
         own.owner,
-        registered=not any(condition.type == HAND_OFF_REGISTERED and condition.status != "True" for condition in status.conditions),
+        registered=not unregistered,
+        rejecting="; ".join(condition.message or "not told why" for condition in unregistered if condition.reason != ANOTHER_PLUGIN),
     )
 
 

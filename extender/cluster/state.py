@@ -127,8 +127,7 @@ class Cluster:
         self._closures.open(topology.name, "topology")
         self._show_plugin(topology.name, served)
         self._closures.show(topology.name)
-        if self._needs_observation and topology.name in self._topologies:
-            self._wait_for_observation(topology)
+        self._go_by_status(topology)
         self._recount(topology.name)
 
     def shallow_classes(self) -> list[TopologyClass]:
@@ -143,20 +142,24 @@ class Cluster:
         for row in self._columns.deepen(kind):
             self._columns.touch(row)
 
-    def _wait_for_observation(self, topology: NodeTopology) -> None:
-        """Close a node whose agent has written what there is, but not yet in what state; open it at once when it has."""
-        if topology.observed_at is None:
-            self._closures.close(topology.name, "observation", Refusal.STALE, "not heard of yet")
+    def _go_by_status(self, topology: NodeTopology) -> None:
+        """Close a node whose agent has written what there is but not yet in what state, or tells that kubelet does not know it; open it at once when it has."""
+        closures, name = self._closures, topology.name
+        if self._needs_observation and topology.observed_at is None and name in self._topologies:
+            closures.close(name, "observation", Refusal.STALE, "not heard of yet")
         else:
-            self._closures.open(topology.name, "observation")
+            closures.open(name, "observation")
+        if topology.rejecting:
+            closures.close(name, "hand-off", Refusal.NO_HAND_OFF, topology.rejecting)
+        else:
+            closures.open(name, "hand-off")
 
     def remove_topology(self, name: str) -> None:
         """Take a GPUTopology out: its node takes no new pods, what runs there stays counted."""
         if name in self._columns.row_of:
             self._forget_topology(name)
-            self._closures.open(name, "topology")
-            self._closures.open(name, "observation")
-            self._closures.open(name, "agent")
+            for key in ("topology", "observation", "hand-off", "agent"):
+                self._closures.open(name, key)
             self._columns.silent[self._columns.row_of[name]] = False
             stand_in = self.gpushare.stand_in(name)
             if stand_in is not None:

@@ -49,6 +49,15 @@ class NodeGpus:
         wait_until(lambda: self.node.allocatable(GPU) == self.machine.size, timeout, f"{self.machine.size} GPUs are allocatable")
         return self
 
+    def wait_registered(self) -> None:
+        """Wait until the agent has said that kubelet knows it; what kubelet offers is on the Node a moment before."""
+        wait_until(lambda: self.condition("HandOffRegistered")["status"] == "True", 20, "the agent tells that it is registered")
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        """Return a condition that the agent has published."""
+        (found,) = (each for each in self.topology()["status"]["conditions"] if each["type"] == kind)
+        return dict(found)
+
     def lose(self, gpu: int) -> None:
         """Let nvidia-smi report a GPU lost from now on."""
         self._install("lost", losing(self.machine, gpu, self.node.name))

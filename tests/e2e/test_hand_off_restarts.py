@@ -4,6 +4,8 @@ Running containers run on, those that start again have the GPUs that they had, a
 """
 
 import shutil
+import threading
+import time
 
 import pytest
 
@@ -36,6 +38,22 @@ def test_containers_run_on_while_a_part_restarts_and_start_again_on_the_same_gpu
         wait_printed(workload.node, name, attempt=1)
     workload.check()
     workload.check_nothing_is_kept()
+
+
+def test_no_pod_is_rejected_while_the_agent_is_replaced(workload: Workload) -> None:
+    """Pods come all the time: some before it says that it ends, some meanwhile, and those wait for the next one; kubelet would reject them for good."""
+    names = [f"part-{number}" for number in range(16)]
+    replacing = threading.Thread(target=workload.agent.restart)
+    for number, name in enumerate(names):
+        if number == len(names) // 4:
+            replacing.start()
+        workload.create(pod(name).shared(8))
+        time.sleep(0.3)
+    replacing.join()
+    assert any(workload.api.events(name, reason="FailedScheduling") for name in names), "some came meanwhile"
+    for name in names:
+        wait_printed(workload.node, name, timeout=60)
+    assert len(workload.check()) == len(names)
 
 
 def test_while_the_extender_is_away_containers_start_again_on_the_same_gpus_and_new_pods_wait_for_it(

@@ -209,6 +209,7 @@ def test_two_pods_of_two_halves_share_an_nvlink_pair_and_open_no_island(
         make_machine(cluster, kind, name, memory_mib)
     make_machine(cluster, "pcie", "idle")
     extender.wait_open("one", "other", "idle")
+    extender.wait_priced()
     places = []
     for name in ("first", "second"):
         cluster.make_pod(pod(name).shared(40).annotated(gpu_count="2"))

@@ -76,10 +76,8 @@ def test_what_the_manifest_gives_the_extender_is_enough(control_plane: ControlPl
 def test_what_the_manifest_gives_the_agent_is_enough(agent: DaemonSetAgent) -> None:
     """The topology is published and whole, kubelet takes the agent's resources, and the agent complains of nothing."""
     wait_until(lambda: agent.node.allocatable("linkwise.dev/gpu-memory") > 0, 20, "GPU memory is allocatable")
-    topology = agent.topology()
-    assert len(topology["spec"]["gpus"]) == agent.machine.size
-    conditions = {each["type"]: each["status"] for each in topology["status"]["conditions"]}
-    assert conditions["HandOffRegistered"] == "True"
+    assert len(agent.topology()["spec"]["gpus"]) == agent.machine.size
+    agent.wait_registered()
     assert agent.shipped.complaints() == []
 
 
@@ -102,16 +100,17 @@ def test_a_pod_deleted_by_force_keeps_its_gpus_until_its_processes_have_ended(wo
 
 
 def test_pods_run_on_when_the_agent_s_pod_is_replaced_and_the_next_get_their_own(workload: Workload, agent: DaemonSetAgent) -> None:
-    """As an update of the DaemonSet does it."""
+    """As an update of the DaemonSet does it; a pod that comes meanwhile waits, since kubelet would reject it."""
     workload.run(pod("before").gpus(4))
     states = workload.states()["before"]
     (old,) = agent.shipped.pods()
     agent.shipped.delete_pods()
+    workload.run(pod("meanwhile").gpus(4))
     wait_until(
         lambda: [each["metadata"]["uid"] for each in agent.shipped.pods()] not in ([], [old["metadata"]["uid"]]),
         60,
         "another pod of the agent is there",
     )
-    workload.run(pod("after").gpus(4))
+    agent.wait_registered()
     assert workload.states()["before"] == states
     workload.check()

@@ -4,12 +4,14 @@ Called by `linkwise agent`. One round: take the latest look at the hardware (`pr
 and object, put together what should be published (`wanted`) and write what differs (`publish`). Each has its own pace; a round comes every few seconds
 and after each look, and does what is due. Trouble never ends the agent: what cannot be done is said once, counted, and tried again.
 
-A signal ends it wherever it is: nothing here has to be finished, since the next agent begins with what lies on the API server.
+A signal ends it wherever it is: nothing here has to be finished, since the next agent begins with what lies on the API server. With the hand-off on it first says
+that it goes, so that no pod is bound to a node on which kubelet would reject it.
 """
 
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -43,6 +45,9 @@ _SILENT_S: Final = 60.0  # a round takes seconds; one that takes longer hangs
 _BREATH_S: Final = 0.05  # shortest pause between two rounds
 _SOON_S: Final = 0.5  # after news of pods: containers come and go together, and one look is enough for them
 _PASSING_S: Final = 1.0  # while a pod is gone whose containers run on
+_PARTING_S: Final = (
+    1.0  # kubelet admits a pod within that time after its binding, and the extender hears within milliseconds that there should be no more
+)
 # After a deletion the extender waits for a look that came later, by its time: once a second later, and again for clocks that differ, or a watch that lags.
 _AFTER_DELETION: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 4, 15))
 
@@ -86,7 +91,21 @@ class Agent:
                 self._round_or_say_why_not()
                 self._wake.wait(self._due.soonest_s(min(self._settings.holders_every_s, self._settings.heartbeat_s)))
                 self._wake.clear()
+        self._part()
         self._prober.stop()
+
+    def _part(self) -> None:
+        """Close the node to new pods and wait for those that are on their way, where kubelet gets GPUs from us; an API server that is away keeps nobody."""
+        conditions = self._plugin.parting_conditions() if self._plugin is not None else ()
+        if not conditions or self._earlier is None:
+            return
+        topology = with_hand_off(self._earlier.topology, conditions)
+        try:
+            self._publisher.publish(with_transitions(topology, self._earlier.topology, self._clocks.day()))
+        except (NoAnswerError, RefusedError) as error:
+            _log.warning("the cluster is not told that the agent ends: kubelet rejects pods that come before the next one has begun", why=str(error))
+        else:
+            time.sleep(_PARTING_S)
 
     def ill(self) -> str:
         """Return what is wrong with the agent itself, an empty text where nothing is."""

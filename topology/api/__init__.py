@@ -5,6 +5,7 @@ The agent writes GPUTopology, the extender reads it and writes the allocation, t
 
 from topology.api.allocation import AllocatedGpu, Allocation
 from topology.api.gputopology import (
+    ANOTHER_PLUGIN,
     HAND_OFF_REGISTERED,
     NUMA_ALIGNED,
     Condition,
@@ -24,6 +25,7 @@ from topology.api.gputopology import (
 )
 
 __all__ = [
+    "ANOTHER_PLUGIN",
     "HAND_OFF_REGISTERED",
     "NUMA_ALIGNED",
     "AllocatedGpu",

@@ -25,6 +25,8 @@ MOST_GPUS = 16  # the tables hold a row for every subset: 2**16 of them
 # Conditions of a node whose agent hands the GPUs over: whether kubelet knows it, and whether GPUs are on the NUMA nodes that kubelet aligns CPUs to.
 HAND_OFF_REGISTERED: Final = "HandOffRegistered"
 NUMA_ALIGNED: Final = "NUMAAligned"
+# The one reason for which kubelet does not know the agent and pods start all the same: they get GPUs from the plugin that is in the way.
+ANOTHER_PLUGIN: Final = "AnotherPlugin"
 
 
 class _Wire(BaseModel):

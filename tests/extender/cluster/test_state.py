@@ -16,6 +16,7 @@ from extender.requests import Requests
 from extender.sample_machines import sample
 from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, allocation_of, changed, cluster, extender_on, kube_node, pod
 from tests.strategies import json_objects, odd_pods
+from topology.api import ANOTHER_PLUGIN, HAND_OFF_REGISTERED
 
 GPU = "nvidia.com/gpu"
 BUILT = cluster().dgx1v("a").mesh("b")
@@ -353,6 +354,43 @@ def test_a_silent_agent_closes_its_node_and_a_heartbeat_opens_it_again(zone: Any
     silent["status"]["observedAt"] = now.isoformat()
     made.apply_topology(silent)
     made.close_stale(now, 180.0)
+    assert is_open(made, "b")
+
+
+def told_of_hand_off(status: str, reason: str) -> JsonObject:
+    """Return the GPUTopology of b whose agent tells that of its registration with kubelet."""
+    found = changed(TOPOLOGY["b"])
+    found["status"]["conditions"] = [{"type": HAND_OFF_REGISTERED, "status": status, "reason": reason, "message": f"told {reason}"}]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "takes_pods"),
+    [
+        pytest.param("True", "Registered", True, id="kubelet knows the agent"),
+        pytest.param("False", "NotRegistered", False, id="it does not"),
+        pytest.param("False", "AgentEnds", False, id="it will not in a moment"),
+        pytest.param("Unknown", "Other", False, id="nobody knows"),
+        pytest.param("False", ANOTHER_PLUGIN, True, id="another plugin hands out GPUs"),
+    ],
+)
+def test_a_node_on_which_nobody_hands_gpus_over_takes_no_pods(status: str, reason: str, takes_pods: bool):
+    """A pod would be rejected for good there; it opens with the word that kubelet knows the agent, and where the hand-off is turned off."""
+    made = state(BUILT.with_pods(holding("p", "b", 0)))
+    for healed in (told_of_hand_off("True", "Registered"), TOPOLOGY["b"]):
+        made.apply_topology(told_of_hand_off(status, reason))
+        assert closed(made, "b") == ((Refusal.FITS, "") if takes_pods else (Refusal.NO_HAND_OFF, f"told {reason}"))
+        assert free(made, "b") == [1, 2, 3]
+        made.apply_topology(healed)
+        assert is_open(made, "b")
+
+
+def test_a_topology_that_is_deleted_takes_its_word_about_the_hand_off_with_it():
+    made = state()
+    made.apply_topology(told_of_hand_off("False", "AgentEnds"))
+    made.remove_topology("b")
+    assert closed(made, "b") == (Refusal.NO_TOPOLOGY, "")
+    made.apply_topology(TOPOLOGY["b"])
     assert is_open(made, "b")
 
 

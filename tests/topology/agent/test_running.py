@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from extender.sample_machines import MESH, sample
 from tests.api_door import TOPOLOGIES, ApiDoor, Call, Raw, api_door, refused
 from tests.builders import Clock, pod
+from tests.device_kubelet import RESOURCES, DeviceKubelet
 from tests.kubelet_stand_in import KubeletStandIn, kubelet_at
 from tests.stand_in import QUERY, QUERY_HEADER, Answer, query_rows, write_nvidia_smi, write_sysfs
 from topology.agent import running
@@ -25,7 +26,7 @@ from topology.agent.prober import Look
 from topology.agent.publish import Clocks
 from topology.agent.running import Agent, run_agent
 from topology.agent.settings import AgentSettings
-from topology.api import GPUTopology, read_gputopology
+from topology.api import HAND_OFF_REGISTERED, GPUTopology, read_gputopology
 from topology.errors import InputError, NvidiaSmiError, NvidiaSmiFailure
 
 GPUS = MESH.uuids("node-a")
@@ -411,6 +412,60 @@ def test_a_signal_ends_the_agent_with_its_device_plugin(node: Node) -> None:
     ours = ("pod-watch", "pod-events", "registration", "plugin-")
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith(ours) and thread not in others] == []
     assert list(settings.device_plugin_dir.glob("*.sock")) == []
+
+
+@pytest.fixture
+def partings(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Have an agent that is sent a signal once kubelet listens to it run to its end; returns what it had published by then of its registration, and whether kubelet still listened."""
+    monkeypatch.setattr(running, "_PARTING_S", 0.0)
+    settings = with_hand_off(node).model_copy(update={"kubeconfig": node.door.kubeconfig(node.directory)})
+    kubelet = DeviceKubelet(settings.device_plugin_dir, node.kubelet, settings.cdi_dir)
+    told: list[tuple[str, bool]] = []
+    answer = node.door.fault or (lambda _: None)
+
+    def note(call: Call) -> Raw | None:
+        if not call.path.endswith("/status"):
+            return None
+        (condition,) = (each for each in call.body["status"]["conditions"] if each["type"] == HAND_OFF_REGISTERED)
+        told.append((condition["reason"], set(kubelet._plugins) == set(RESOURCES)))
+        if condition["status"] == "True":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return answer(call)
+
+    node.door.fault = note
+    kubelet.start()
+    try:
+        run_agent(settings)
+    finally:
+        kubelet.stop()
+    return told
+
+
+def test_an_agent_says_that_it_ends_while_kubelet_still_knows_it(node: Node, partings: list[tuple[str, bool]]) -> None:
+    """Afterwards kubelet rejects for good whatever is bound here: the extender closes the node in time."""
+    assert partings[-2:] == [("Registered", True), ("AgentEnds", True)]
+    (condition,) = (each for each in node.stored().status.conditions if each.type == HAND_OFF_REGISTERED)
+    assert (condition.status, condition.reason) == ("False", "AgentEnds")
+    assert condition.message.endswith("nobody who offers linkwise.dev/gpu-memory and nvidia.com/gpu until the next one has begun")
+
+
+def test_an_agent_ends_although_the_api_server_does_not_hear_of_it(
+    node: Node, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """It says so, and goes."""
+    node.door.fault = lambda call: Raw(cut=True) if "AgentEnds" in str(call.body) else None
+    with capture_logs() as lines:
+        assert request.getfixturevalue("partings")[-1] == ("AgentEnds", True)
+    (line,) = (line for line in lines if "is not told that the agent ends" in line["event"])
+    assert "/status" in line["why"]
+
+
+def test_an_agent_that_kubelet_does_not_listen_to_ends_without_a_word(node: Node) -> None:
+    """It may listen to the next one by now, whose word counts."""
+    node.door.fault = lambda call: os.kill(os.getpid(), signal.SIGTERM) if call.path.endswith("/status") else None
+    run_agent(with_hand_off(node).model_copy(update={"kubeconfig": node.door.kubeconfig(node.directory)}))
+    (condition,) = (each for each in node.stored().status.conditions if each.type == HAND_OFF_REGISTERED)
+    assert condition.reason == "NotRegistered"
 
 
 # --- the process ---

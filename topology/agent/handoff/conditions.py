@@ -1,7 +1,7 @@
 """The conditions that the hand-off adds to the node's GPUTopology: whether kubelet knows the agent, and whether GPUs lie where kubelet aligned the CPUs to.
 
 `plugin` asks for them in every round, `running` publishes them. Both tell the state of now, not what has happened: events and counters do that. The extender goes
-by the first one where it takes the startup taint off a Node. Pure.
+by the first one: where it takes the startup taint off a Node, and where it sends pods to, since kubelet rejects for good what comes while nobody hands GPUs over. Pure.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -11,7 +11,7 @@ from typing import Final
 from topology.agent.handoff.node_gpus import NodeGpus
 from topology.agent.handoff.records import Record
 from topology.agent.pod_resources import PodResourcesError
-from topology.api import HAND_OFF_REGISTERED, NUMA_ALIGNED, Condition
+from topology.api import ANOTHER_PLUGIN, HAND_OFF_REGISTERED, NUMA_ALIGNED, Condition
 
 _MOST_NAMED: Final = 4  # containers in one sentence
 _FAR: Final = "kubelet gave CPUs, memory or other devices of their own to containers whose GPUs are on other NUMA nodes than kubelet's ids, to which its topology manager, where it is on, aligned those"
@@ -25,9 +25,15 @@ def registration_condition(resources: Collection[str], unheard: Collection[str],
         return Condition(type=HAND_OFF_REGISTERED, status="True", reason="Registered", message=f"kubelet offers {_listed(resources)} by the agent")
     if other is not None:
         why = f"another device plugin serves {other}: nothing is handed over here until it is taken off this node"
-        return Condition(type=HAND_OFF_REGISTERED, status="False", reason="AnotherPlugin", message=why)
+        return Condition(type=HAND_OFF_REGISTERED, status="False", reason=ANOTHER_PLUGIN, message=why)
     why = f"kubelet does not know the agent's device plugin for {_listed(unheard)}"
     return Condition(type=HAND_OFF_REGISTERED, status="False", reason="NotRegistered", message=why)
+
+
+def parting_condition(resources: Collection[str]) -> Condition:
+    """Return what is told just before kubelet loses the device plugin, as the agent ends."""
+    why = f"the agent ends, and kubelet will have nobody who offers {_listed(resources)} until the next one has begun"
+    return Condition(type=HAND_OFF_REGISTERED, status="False", reason="AgentEnds", message=why)
 
 
 def numa_condition(records: Iterable[Record], gpus: NodeGpus | None, aligned: Callable[[], Collection[ContainerName]]) -> Condition:

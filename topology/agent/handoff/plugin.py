@@ -18,7 +18,7 @@ from topology.agent.handoff import faults
 from topology.agent.handoff.cdi import CdiDirectory
 from topology.agent.handoff.cgroups import Cgroups
 from topology.agent.handoff.checkpoint import CheckpointError
-from topology.agent.handoff.conditions import numa_condition, registration_condition
+from topology.agent.handoff.conditions import numa_condition, parting_condition, registration_condition
 from topology.agent.handoff.container_files import ContainerFiles
 from topology.agent.handoff.decision import Rules
 from topology.agent.handoff.devices import Given, gpu_devices, memory_devices
@@ -183,6 +183,11 @@ class DevicePlugin:
         state = self._registration.state
         numa = numa_condition(self._records.all(), self.hand_off.gpus, self._aligned)
         return registration_condition(self._devices.keys(), state.unheard, state.other), numa
+
+    def parting_conditions(self) -> tuple[Condition, ...]:
+        """Return what is to be told before `stop`; nothing where kubelet does not listen, or listens to another agent by now."""
+        registered, numa = self.conditions()
+        return (parting_condition(self._devices.keys()), numa) if registered.status == "True" else ()
 
     def _aligned(self) -> frozenset[tuple[str, str, str]]:
         """Return what `Kubelet.aligned` does, asked anew when other containers are there: what each has for itself never changes, and every List disturbs kubelet (`identity`)."""
