@@ -53,7 +53,7 @@ CLOSURE_SENTENCES: dict[Refusal, str] = {
     Refusal.NO_TOPOLOGY: "no GPUTopology is published for the node",
     Refusal.TOPOLOGY_UNREADABLE: "the GPUTopology of the node cannot be read",
     Refusal.STALE: "closed: the agent of the node has been silent for too long",
-    Refusal.NO_HAND_OFF: "closed: no agent hands over the GPUs of the node at the moment, and kubelet would reject the pod",
+    Refusal.NO_HAND_OFF: "closed: kubelet does not get the GPUs of the node from an agent at the moment, and would reject pods",
     Refusal.ALLOCATION_UNREADABLE: "closed: the allocation of a pod on the node cannot be read",
     Refusal.GPU_MISSING: "closed: a pod on the node holds a GPU that the node no longer has",
     Refusal.GPUSHARE_UNCLEAR: "closed: what gpushare's device plugin tells of the node cannot be used",

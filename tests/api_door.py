@@ -107,6 +107,7 @@ class ApiDoor:
 
     def _apply(self, name: str, subresource: str, body: JsonObject) -> Raw:
         stored = self.topologies.get(name)
+        before = None if stored is None else json.dumps(stored)
         if subresource:
             if stored is None:
                 return not_found("gputopologies.linkwise.dev", name)
@@ -117,6 +118,8 @@ class ApiDoor:
         else:
             stored["metadata"] |= body["metadata"] | {"generation": stored["metadata"]["generation"] + (stored["spec"] != body["spec"])}
             stored["spec"] = body["spec"]
+        if json.dumps(stored) != before:
+            stored["metadata"]["resourceVersion"] = str(int(stored["metadata"].get("resourceVersion", "0")) + 1)
         return Raw(200, stored)
 
 

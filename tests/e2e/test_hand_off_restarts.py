@@ -4,8 +4,8 @@ Running containers run on, those that start again have the GPUs that they had, a
 """
 
 import shutil
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -43,13 +43,13 @@ def test_containers_run_on_while_a_part_restarts_and_start_again_on_the_same_gpu
 def test_no_pod_is_rejected_while_the_agent_is_replaced(workload: Workload) -> None:
     """Pods come all the time: some before it says that it ends, some meanwhile, and those wait for the next one; kubelet would reject them for good."""
     names = [f"part-{number}" for number in range(16)]
-    replacing = threading.Thread(target=workload.agent.restart)
-    for number, name in enumerate(names):
-        if number == len(names) // 4:
-            replacing.start()
-        workload.create(pod(name).shared(8))
-        time.sleep(0.3)
-    replacing.join()
+    with ThreadPoolExecutor(1) as beside:
+        for number, name in enumerate(names):
+            if number == len(names) // 4:
+                replaced = beside.submit(workload.agent.restart)
+            workload.create(pod(name).shared(8))
+            time.sleep(0.3)
+        replaced.result()
     assert any(workload.api.events(name, reason="FailedScheduling") for name in names), "some came meanwhile"
     for name in names:
         wait_printed(workload.node, name, timeout=60)

@@ -102,6 +102,7 @@ def test_a_pod_deleted_by_force_keeps_its_gpus_until_its_processes_have_ended(wo
 def test_pods_run_on_when_the_agent_s_pod_is_replaced_and_the_next_get_their_own(workload: Workload, agent: DaemonSetAgent) -> None:
     """As an update of the DaemonSet does it; a pod that comes meanwhile waits, since kubelet would reject it."""
     workload.run(pod("before").gpus(4))
+    wait_until(lambda: workload.states()["before"][0] == "Running", 20, "it is said to run")
     states = workload.states()["before"]
     (old,) = agent.shipped.pods()
     agent.shipped.delete_pods()

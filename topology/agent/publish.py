@@ -2,8 +2,8 @@
 
 Called by `running` in every round, which also decides when to try again. Server-side apply under the field manager `linkwise-agent`, with force: the spec
 is this agent's alone. The object belongs to the Node, so it goes when the Node goes. Between two writes the metadata of Node and object are looked up: a
-re-created Node, a deleted object or a spec changed by somebody else is written again. Looked up and not watched: kubelet reads its own Node about as
-often, and an agent that may only `get` can list nobody else's.
+re-created Node, a deleted object, or one that is not as it was written is written again; the latter may also be a write of our own that got no answer and took effect late, or
+the last word of an agent before this one. Looked up and not watched: kubelet reads its own Node about as often, and an agent that may only `get` can list nobody else's.
 
 An object that an earlier agent of this node wrote is taken over: applying what it holds already changes nothing, and events tell the difference.
 """
@@ -43,10 +43,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Time that only goes on, in seconds, and the time of day."""
+    """Time that only goes on, in seconds, the time of day, and how time is let pass."""
 
     monotonic: Callable[[], float] = time.monotonic
     day: Callable[[], datetime] = utc_now
+    sleep: Callable[[float], None] = time.sleep
 
 
 class Publisher:
@@ -64,6 +65,7 @@ class Publisher:
         self._status_at = 0.0
         self._again: list[datetime] = []  # a status observed at such a time or later is written, whatever it says
         self._stored: tuple[str, int] | None = None  # UID and generation that the API server answered
+        self._version = ""  # resourceVersion of its last answer to a write
         self._told: GPUTopology | None = None  # what events have told of
         self._events: deque[Change] = deque(maxlen=_MOST_EVENTS)
         self._refused_since: float | None = None  # the first of them
@@ -83,6 +85,8 @@ class Publisher:
         is_ours = self._stored is None or (stored is not None and _identity(stored) == self._stored)
         if not is_ours:
             self._forget()
+        elif stored is not None and stored["metadata"].get("resourceVersion") != self._version:
+            self._status = None  # written since, or the API server's cache is behind: then it is written once more for nothing
         return not is_ours and stored is None
 
     def told(self, topology: GPUTopology) -> None:
@@ -109,6 +113,10 @@ class Publisher:
             self._events.extend(changes(self._told, topology))
         self._told = topology
         self._post_events()
+
+    def publish_status(self, topology: GPUTopology) -> None:
+        """Write the status of an object that is there, where it differs from what was written last; raises as `publish` does."""
+        self._write_status(topology.to_object())
 
     def again_at(self, *times: datetime) -> None:
         """Write the first status that was observed at each of these times or later, also where nothing has changed."""
@@ -155,7 +163,9 @@ class Publisher:
         self._metrics.published("status")
 
     def _apply(self, path: str, value: JsonObject) -> JsonObject:
-        return self._api.request("PATCH", path, _APPLY_QUERY, Body(value, APPLY))
+        answer = self._api.request("PATCH", path, _APPLY_QUERY, Body(value, APPLY))
+        self._version = answer["metadata"].get("resourceVersion", "")
+        return answer
 
     # --- events -----------------------------------------------------------------------------------------------------
 

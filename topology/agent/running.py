@@ -11,7 +11,6 @@ that it goes, so that no pod is bound to a node on which kubelet would reject it
 import random
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -30,7 +29,7 @@ from topology.agent.recall import Earlier
 from topology.agent.said import Said
 from topology.agent.settings import AgentSettings
 from topology.agent.sysfs import boot_id
-from topology.agent.wanted import wanted, with_hand_off, with_holders, with_transitions
+from topology.agent.wanted import is_told_registered, wanted, with_hand_off, with_holders, with_registration, with_transitions
 from topology.api import GPUTopology, read_gputopology
 from topology.api.annotations import BOOT_ID
 from topology.errors import LinkwiseError, TopologyError
@@ -91,21 +90,26 @@ class Agent:
                 self._round_or_say_why_not()
                 self._wake.wait(self._due.soonest_s(min(self._settings.holders_every_s, self._settings.heartbeat_s)))
                 self._wake.clear()
-        self._part()
-        self._prober.stop()
+        try:
+            self._part()
+        finally:
+            self._prober.stop()
 
     def _part(self) -> None:
-        """Close the node to new pods and wait for those that are on their way, where kubelet gets GPUs from us; an API server that is away keeps nobody."""
-        conditions = self._plugin.parting_conditions() if self._plugin is not None else ()
-        if not conditions or self._earlier is None:
+        """Close the node to new pods and serve those on their way, where the cluster was told that kubelet gets GPUs from us; an API server that is away keeps nobody."""
+        plugin, earlier = self._plugin, self._earlier
+        if plugin is None or earlier is None or not is_told_registered(earlier.topology):
             return
-        topology = with_hand_off(self._earlier.topology, conditions)
+        topology = with_transitions(with_registration(earlier.topology, plugin.parting()), earlier.topology, self._clocks.day())
         try:
-            self._publisher.publish(with_transitions(topology, self._earlier.topology, self._clocks.day()))
+            self._publisher.publish_status(topology)
+            self._clocks.sleep(_PARTING_S)
+            self._publisher.look_up()
+            self._publisher.publish_status(topology)  # again, where a write that the signal cut off has landed since
         except (NoAnswerError, RefusedError) as error:
-            _log.warning("the cluster is not told that the agent ends: kubelet rejects pods that come before the next one has begun", why=str(error))
-        else:
-            time.sleep(_PARTING_S)
+            _log.warning("the API server did not take it that the agent ends", why=str(error))
+        except Exception:  # noqa: BLE001  # our bug must not keep sockets and threads here
+            _log.exception("the agent ends without a word, which is a bug in Linkwise")
 
     def ill(self) -> str:
         """Return what is wrong with the agent itself, an empty text where nothing is."""
@@ -217,6 +221,10 @@ class Agent:
                 self._holders.remember(topology)
                 self._publisher.told(topology)
                 self._prober.expects_gpus = True
+                if self._plugin is not None and is_told_registered(topology):
+                    # An agent that was killed could not say so, and the first look at the hardware takes seconds.
+                    told = with_registration(topology, self._plugin.registration())
+                    self._publisher.publish_status(with_transitions(told, topology, self._clocks.day()))
         self._has_begun = True
 
     def _topology(self) -> GPUTopology | None:

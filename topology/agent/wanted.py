@@ -89,6 +89,17 @@ def with_hand_off(topology: GPUTopology, conditions: tuple[Condition, ...]) -> G
     return topology.model_copy(update={"status": topology.status.model_copy(update={"conditions": (*others, *conditions)})})
 
 
+def with_registration(topology: GPUTopology, condition: Condition) -> GPUTopology:
+    """Return the topology with that word of kubelet's registration in place of its own, and all else that it tells."""
+    others = tuple(one for one in topology.status.conditions if one.type != HAND_OFF_REGISTERED)
+    return topology.model_copy(update={"status": topology.status.model_copy(update={"conditions": (*others, condition)})})
+
+
+def is_told_registered(topology: GPUTopology) -> bool:
+    """Tell whether a topology says that kubelet gets the node's GPUs from an agent."""
+    return any(one.type == HAND_OFF_REGISTERED and one.status == "True" for one in topology.status.conditions)
+
+
 def with_transitions(topology: GPUTopology, earlier: GPUTopology | None, now: datetime) -> GPUTopology:
     """Return the topology with the time of each condition's last change: that of ``earlier`` where the status is the same, else now."""
     before = {condition.type: condition for condition in (earlier.status.conditions if earlier is not None else ())}

@@ -102,7 +102,7 @@ def _published(node: Node, found: GPUTopology) -> Finding:
         if condition.type in _ALARMING and condition.status == "False":
             return broken(
                 f"GPUTopology {node.name} says that {condition.type} is false: {condition.message}",
-                "mend what the message names; the agent publishes it by itself",
+                "mend what the message names; the agent publishes it by itself, and where none runs on this node, start it",
             )
     here = node.topology_here
     published = {gpu.uuid for gpu in found.spec.gpus}

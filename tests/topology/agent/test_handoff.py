@@ -189,6 +189,22 @@ def test_kubelet_is_steered_to_the_plan_of_the_pod_that_waits(node: HandOffNode,
     assert node.count("preferences", planned="yes") == 3
 
 
+def test_kubelet_is_steered_to_the_plan_of_a_pod_that_the_watch_has_not_told_of(node: HandOffNode, gpus: list[str]) -> None:
+    """It lags, on a busy machine for longer than anybody waits: the API server is asked."""
+    node.start_agent()
+    raw = node.bind(pod("late").holding(NODE, *gpus[1:3]))
+    node.run(raw)
+    assert node.kubelet.given[raw["metadata"]["uid"], "main", GPU].ids == set(gpus[1:3])
+    assert node.count("preferences", planned="yes") == 1
+
+
+def test_without_an_answer_kubelet_is_steered_to_what_is_free(node: HandOffNode, gpus: list[str]) -> None:
+    """The API server is away, and a hint is no reason to fail."""
+    plugin = node.start_agent()
+    node.door.fault = lambda call: Raw(cut=True) if call.path == PODS else None
+    assert plugin.hand_off.prefer(GPU, frozenset(gpus[2:]), frozenset(), 1) == [gpus[2]]
+
+
 def test_of_several_that_wait_the_oldest_is_meant(node: HandOffNode, gpus: list[str]) -> None:
     """They are admitted in the order of creation."""
     from datetime import UTC, datetime

@@ -10,7 +10,7 @@ import pytest
 from extender.sample_machines import DGX1V, sample
 from tests.api_door import EVENTS, TOPOLOGIES, ApiDoor, Call, Raw, api_door, refused
 from tests.builders import Clock
-from topology.agent.api_server import ApiServer, NoAnswerError, RefusedError
+from topology.agent.api_server import APPLY, ApiServer, Body, NoAnswerError, RefusedError
 from topology.agent.metrics import Metrics
 from topology.agent.publish import Clocks, Publisher, Target
 from topology.api import GpuHolder, GPUTopology, read_gputopology
@@ -298,3 +298,17 @@ def test_a_status_is_written_again_when_somebody_waits_for_a_later_look(bench: B
     bench.written(held_at(0))
     bench.publisher.again_at(NOW + timedelta(seconds=2), NOW + timedelta(seconds=3), NOW + timedelta(seconds=9))
     assert [bench.written(held_at(seconds)) for seconds in (1, 4, 8, 9, 10)] == [[], ["status"], [], ["status"], []]
+
+
+def test_a_status_that_was_written_since_is_written_anew(bench: Bench) -> None:
+    """The last word of an agent before this one, or a write of our own that got no answer: seen by the object's resourceVersion, though it is not a new generation."""
+    assert bench.written(DGX) == ["spec", "status"]
+    bench.publisher.look_up()
+    assert bench.written(DGX) == []
+    bench.api.request("PATCH", f"{TOPOLOGIES}node-a/status", body=Body({"status": healthy_but(DGX, 3).to_object()["status"]}, APPLY))
+    assert bench.written(DGX) == []
+    bench.publisher.look_up()
+    assert bench.written(DGX) == ["status"]
+    assert bench.stored().status == DGX.status
+    bench.publisher.look_up()
+    assert bench.written(DGX) == []

@@ -1,9 +1,10 @@
 """Round after round the cluster knows what the node is, whatever fails in between."""
 
+import copy
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 
 from extender.sample_machines import MESH, sample
 from tests.api_door import TOPOLOGIES, ApiDoor, Call, Raw, api_door, refused
-from tests.builders import Clock, pod
+from tests.builders import Clock, JsonObject, pod
 from tests.device_kubelet import RESOURCES, DeviceKubelet
 from tests.kubelet_stand_in import KubeletStandIn, kubelet_at
 from tests.stand_in import QUERY, QUERY_HEADER, Answer, query_rows, write_nvidia_smi, write_sysfs
@@ -26,7 +27,8 @@ from topology.agent.prober import Look
 from topology.agent.publish import Clocks
 from topology.agent.running import Agent, run_agent
 from topology.agent.settings import AgentSettings
-from topology.api import HAND_OFF_REGISTERED, GPUTopology, read_gputopology
+from topology.agent.wanted import with_hand_off as with_hand_off_told
+from topology.api import HAND_OFF_REGISTERED, Condition, GPUTopology, read_gputopology
 from topology.errors import InputError, NvidiaSmiError, NvidiaSmiFailure
 
 GPUS = MESH.uuids("node-a")
@@ -414,58 +416,124 @@ def test_a_signal_ends_the_agent_with_its_device_plugin(node: Node) -> None:
     assert list(settings.device_plugin_dir.glob("*.sock")) == []
 
 
-@pytest.fixture
-def partings(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """Have an agent that is sent a signal once kubelet listens to it run to its end; returns what it had published by then of its registration, and whether kubelet still listened."""
-    monkeypatch.setattr(running, "_PARTING_S", 0.0)
-    settings = with_hand_off(node).model_copy(update={"kubeconfig": node.door.kubeconfig(node.directory)})
+@dataclass
+class Parting:
+    """An agent that ends while kubelet listens to it: what was told of its registration with each status, and what kubelet knew while it waited."""
+
+    told: list[str] = field(default_factory=list)
+    waited: list[tuple[float, set[str]]] = field(default_factory=list)  # seconds, and the resources that kubelet had then
+
+
+def registration(node: Node) -> Condition | None:
+    """Return what the stored topology tells of the registration."""
+    stored = read_gputopology(node.door.topologies["node-a"]) if "node-a" in node.door.topologies else None
+    return next((each for each in stored.status.conditions if each.type == HAND_OFF_REGISTERED), None) if stored is not None else None
+
+
+def part(node: Node, meanwhile: Callable[[], None] = lambda: None) -> Parting:
+    """Run an agent until the cluster knows that kubelet listens to it, then send it a signal; ``meanwhile`` happens while it waits for pods on their way."""
+    settings, metrics = with_hand_off(node), Metrics()
     kubelet = DeviceKubelet(settings.device_plugin_dir, node.kubelet, settings.cdi_dir)
-    told: list[tuple[str, bool]] = []
-    answer = node.door.fault or (lambda _: None)
+    api = ApiServer.connect(node.door.kubeconfig(node.directory))
+    node.agents.append(api)
+    plugin = plugin_for(settings, api, metrics)
+    assert plugin is not None
+    found = Parting()
 
-    def note(call: Call) -> Raw | None:
-        if not call.path.endswith("/status"):
-            return None
-        (condition,) = (each for each in call.body["status"]["conditions"] if each["type"] == HAND_OFF_REGISTERED)
-        told.append((condition["reason"], set(kubelet._plugins) == set(RESOURCES)))
-        if condition["status"] == "True":
-            os.kill(os.getpid(), signal.SIGTERM)
-        return answer(call)
+    def wait(seconds: float) -> None:
+        found.waited.append((seconds, set(kubelet._plugins)))
+        meanwhile()
 
-    node.door.fault = note
+    def end() -> None:
+        while (told := registration(node)) is None or told.status != "True":
+            threading.Event().wait(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     kubelet.start()
+    threading.Thread(target=end, daemon=True).start()
     try:
-        run_agent(settings)
+        Agent(settings, api, metrics, Clocks(sleep=wait), plugin).run()
     finally:
+        plugin.stop()
         kubelet.stop()
-    return told
+    statuses = (call.body["status"] for call in node.door.calls if call.method == "PATCH" and call.path.endswith("/status"))
+    found.told = [each["reason"] for status in statuses for each in status["conditions"] if each["type"] == HAND_OFF_REGISTERED]
+    return found
 
 
-def test_an_agent_says_that_it_ends_while_kubelet_still_knows_it(node: Node, partings: list[tuple[str, bool]]) -> None:
-    """Afterwards kubelet rejects for good whatever is bound here: the extender closes the node in time."""
-    assert partings[-2:] == [("Registered", True), ("AgentEnds", True)]
-    (condition,) = (each for each in node.stored().status.conditions if each.type == HAND_OFF_REGISTERED)
-    assert (condition.status, condition.reason) == ("False", "AgentEnds")
-    assert condition.message.endswith("nobody who offers linkwise.dev/gpu-memory and nvidia.com/gpu until the next one has begun")
+def test_an_agent_says_that_it_ends_and_serves_on_for_a_second(node: Node) -> None:
+    """Afterwards kubelet rejects for good whatever is bound here: the extender closes the node in time, and kubelet admits what was bound before."""
+    found = part(node)
+    assert found.told[-2:] == ["Registered", "AgentEnds"]
+    assert found.waited == [(1.0, set(RESOURCES))]
+    told = registration(node)
+    assert told is not None
+    assert (told.status, told.reason) == ("False", "AgentEnds")
+    assert told.message.endswith("nobody who offers linkwise.dev/gpu-memory and nvidia.com/gpu until the next one has begun")
 
 
-def test_an_agent_ends_although_the_api_server_does_not_hear_of_it(
-    node: Node, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_what_the_signal_cut_off_may_land_and_is_not_the_last_word(node: Node) -> None:
+    """A status without an answer takes effect while the agent waits: as the object of before, under another resourceVersion."""
+    before: list[JsonObject] = []
+
+    def keep(call: Call) -> None:
+        if "AgentEnds" in str(call.body) and not before:
+            before.append(copy.deepcopy(node.door.topologies["node-a"]))
+
+    def land() -> None:
+        node.door.topologies["node-a"] = {**before[0], "metadata": {**before[0]["metadata"], "resourceVersion": "99"}}
+
+    node.door.fault = keep
+    assert part(node, land).told[-3:] == ["Registered", "AgentEnds", "AgentEnds"]
+    told = registration(node)
+    assert told is not None
+    assert told.reason == "AgentEnds"
+
+
+def test_an_agent_ends_although_the_api_server_does_not_hear_of_it(node: Node) -> None:
     """It says so, and goes."""
     node.door.fault = lambda call: Raw(cut=True) if "AgentEnds" in str(call.body) else None
     with capture_logs() as lines:
-        assert request.getfixturevalue("partings")[-1] == ("AgentEnds", True)
-    (line,) = (line for line in lines if "is not told that the agent ends" in line["event"])
+        assert part(node).waited == []
+    (line,) = (line for line in lines if line["event"] == "the API server did not take it that the agent ends")
     assert "/status" in line["why"]
 
 
-def test_an_agent_that_kubelet_does_not_listen_to_ends_without_a_word(node: Node) -> None:
-    """It may listen to the next one by now, whose word counts."""
-    node.door.fault = lambda call: os.kill(os.getpid(), signal.SIGTERM) if call.path.endswith("/status") else None
+def test_an_agent_that_the_cluster_does_not_take_for_registered_ends_without_a_word(node: Node) -> None:
+    """Kubelet is not there: the node is closed already."""
+    ended: list[Call] = []
+
+    def end(call: Call) -> None:
+        if call.path.endswith("/status"):
+            ended.append(call)
+            if len(ended) == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    node.door.fault = end
     run_agent(with_hand_off(node).model_copy(update={"kubeconfig": node.door.kubeconfig(node.directory)}))
-    (condition,) = (each for each in node.stored().status.conditions if each.type == HAND_OFF_REGISTERED)
-    assert condition.reason == "NotRegistered"
+    assert len(ended) == 1
+
+
+def test_an_agent_closes_the_node_before_its_first_look_where_the_one_before_was_killed(node: Node) -> None:
+    """What is stored says that kubelet knows it; all else of that is left as it was."""
+    published(node)
+    stored = node.door.topologies["node-a"]
+    stored["status"]["conditions"].append({"type": HAND_OFF_REGISTERED, "status": "True", "reason": "Registered", "message": "by the one before"})
+    before = node.stored()
+    api = ApiServer.connect(node.door.kubeconfig(node.directory))
+    node.agents.append(api)
+    plugin = plugin_for(with_hand_off(node), api, Metrics())
+    assert plugin is not None
+    writes = len(node.door.writes())
+    try:
+        Agent(node.settings, api, Metrics(), Clocks(node.clock, lambda: START), plugin).round()
+    finally:
+        plugin.stop()
+    told = registration(node)
+    assert told is not None
+    assert told.reason == "NotRegistered"
+    assert node.door.writes()[writes:] == ["status"]
+    assert with_hand_off_told(node.stored(), ()).status == with_hand_off_told(before, ()).status
 
 
 # --- the process ---

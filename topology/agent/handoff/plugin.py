@@ -180,14 +180,16 @@ class DevicePlugin:
 
     def conditions(self) -> tuple[Condition, ...]:
         """Return what the node's GPUTopology is to tell of the hand-off: whether kubelet knows it, and whether GPUs lie where kubelet aligns CPUs to."""
-        state = self._registration.state
-        numa = numa_condition(self._records.all(), self.hand_off.gpus, self._aligned)
-        return registration_condition(self._devices.keys(), state.unheard, state.other), numa
+        return self.registration(), numa_condition(self._records.all(), self.hand_off.gpus, self._aligned)
 
-    def parting_conditions(self) -> tuple[Condition, ...]:
-        """Return what is to be told before `stop`; nothing where kubelet does not listen, or listens to another agent by now."""
-        registered, numa = self.conditions()
-        return (parting_condition(self._devices.keys()), numa) if registered.status == "True" else ()
+    def registration(self) -> Condition:
+        """Return the first of them; asks nobody."""
+        state = self._registration.state
+        return registration_condition(self._devices.keys(), state.unheard, state.other)
+
+    def parting(self) -> Condition:
+        """Return what is to be told in its place before `stop`."""
+        return parting_condition(self._devices.keys())
 
     def _aligned(self) -> frozenset[tuple[str, str, str]]:
         """Return what `Kubelet.aligned` does, asked anew when other containers are there: what each has for itself never changes, and every List disturbs kubelet (`identity`)."""

@@ -139,14 +139,17 @@ class Pods:
 
     def reload(self, uid: str) -> Pod:
         """Read all pods of the node from the API server now, and return one of them; raises as `by_uid` does."""
-        try:
-            found = self._asked(lambda: [pod for pod in map(pod_of, self._list()) if pod is not None])
-        except (NoAnswerError, RefusedError) as error:
-            raise PodUnknownError(f"the pods of this node cannot be listed: {error}") from error
-        pod = next((pod for pod in found if uid in (pod.uid, pod.static_uid)), None)
+        pod = next((pod for pod in self.renew() if uid in (pod.uid, pod.static_uid)), None)
         if pod is None:
             raise PodUnknownError(f"the API server knows no pod of UID {uid} on node {self.node_name}")
         return pod
+
+    def renew(self) -> list[Pod]:
+        """Read all pods of the node from the API server now, and return them; raises PodUnknownError where it does not answer."""
+        try:
+            return self._asked(lambda: [pod for pod in map(pod_of, self._list()) if pod is not None])
+        except (NoAnswerError, RefusedError) as error:
+            raise PodUnknownError(f"the pods of this node cannot be listed: {error}") from error
 
     def _list(self) -> list[object]:
         """Return all pods of the node, not from a cache of the API server."""

@@ -4,25 +4,27 @@ Called by `hand_off` for GetPreferredAllocation. A hint and no more: the plan de
 keep other tools right that map ids to pods, and, without CDI, they are what the container gets. kubelet admits the pods of one moment in the order of their
 creation, so among several that wait for as many GPUs the oldest is meant, unless another one is under admission already.
 
-kubelet may know of a pod some milliseconds before we do: where nobody waits, that long is waited for.
+kubelet may know of a pod some milliseconds before we do: where nobody waits, that long is waited for, and then the API server asked, since one miss brings others:
+the GPUs of a container that was given other ids are, by their ids, free for the next one, whose own ids are not.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from topology.agent.handoff.checkpoint import Checkpoint, CheckpointError
 from topology.agent.handoff.kubelet import Kubelet
-from topology.agent.handoff.pods import Pods
+from topology.agent.handoff.pods import Pods, PodUnknownError
 from topology.agent.handoff.records import Records
 from topology.api.annotations import GPU_MEMORY
 from topology.capacity import WHOLE
 
-_LOOKS: Final = 6
+_WAITS: Final = 2
 _PAUSE_S: Final = 0.05  # kubelet admits one pod after the other: what is waited for here, all of them wait for
 
 
 class Steering:
-    """Chooses; asks the cache of pods and kubelet's checkpoint, never the API server."""
+    """Chooses; asks the cache of pods and kubelet's checkpoint, and the API server where nobody in the cache waits."""
 
     def __init__(self, pods: Pods, kubelet: Kubelet, records: Records, pause: Callable[[float], object]) -> None:
         self._pods = pods
@@ -34,13 +36,15 @@ class Steering:
         """Return ``size`` of the available ids (fewer where there are fewer), and whether they are what a pod that waits is promised."""
         if resource == GPU_MEMORY:
             return _filled(sorted(included), sorted(available), size), False
-        for look in range(_LOOKS):
-            checkpoint = self._checkpoint()
-            planned = self._of_a_waiting_pod(checkpoint, resource, (available | included, included), size)
+        for missed in range(_WAITS + 2):
+            planned = self._of_a_waiting_pod(self._checkpoint(), resource, (available | included, included), size)
             if planned is not None:
                 return sorted(planned), True
-            if look + 1 < _LOOKS:
+            if missed < _WAITS:
                 self._pause(_PAUSE_S)
+            elif missed == _WAITS:
+                with suppress(PodUnknownError):
+                    self._pods.renew()
         return _filled(sorted(included), self._free_first(available), size), False
 
     def _of_a_waiting_pod(
