@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
+# Tests start the programs some hundred times: compiled by each of them anew, the modules would be most of a start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test e2e lint format bench bench-e2e lock clean
 
 help:

@@ -13,9 +13,11 @@ import httpx
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from extender.demand_class import SEED_TARGET, Target, as_objects
 from tests.e2e.calls import HTTP
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.program import Program, free_port, wait_until
+from topology.topology_class import SEED_WEIGHTS
 
 JsonObject = dict[str, Any]
 
@@ -71,6 +73,15 @@ class ExtenderAt:
         They are worked out with what nobody else wants of the processors, and there other tests run beside this one.
         """
         wait_until(lambda: self.get("workload")["pricesKnown"], 180, "prices of parts of GPUs are known")
+
+    def ask_for(self, weights: Mapping[int, float] = SEED_WEIGHTS, classes: Target = SEED_TARGET) -> None:
+        """Fix what the cluster is asked for, until it is started again: what it counts by itself moves in steps of ten seconds, and scores with it."""
+        told = {"weights": {str(size): share for size, share in weights.items()}, "classes": as_objects(classes)}
+        assert HTTP.put(f"{self.url}/api/v1/workload", json=told).status_code == 200
+
+    def count_for_itself(self) -> None:
+        """Take that back."""
+        assert HTTP.delete(f"{self.url}/api/v1/workload").status_code == 200
 
     def wait_closed(self, name: str, text: str, timeout: float = 10) -> str:
         """Wait until it has closed a node for a reason that holds ``text``, and return the reason."""

@@ -13,7 +13,6 @@ from itertools import combinations
 from operator import itemgetter
 from random import Random
 
-import httpx
 import pytest
 
 from extender.sample_machines import SAMPLE_MACHINES
@@ -83,10 +82,9 @@ def free_now(cluster: LiveCluster) -> Free:
 @pytest.fixture
 def steady_weights(extender: RunningExtender) -> Iterator[None]:
     """Fix the shares of demand at `WEIGHTS` for one test."""
-    url, weights = f"{extender.url}/api/v1/workload", {str(size): share for size, share in WEIGHTS.items()}
-    assert httpx.put(url, json={"weights": weights}, timeout=10).status_code == 200
+    extender.ask_for(WEIGHTS)
     yield
-    assert httpx.delete(url, timeout=10).status_code == 200
+    extender.count_for_itself()
 
 
 @pytest.mark.usefixtures("steady_weights")

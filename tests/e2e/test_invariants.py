@@ -191,10 +191,13 @@ def test_filter_prioritize_and_bind_cannot_disagree(machines: LiveCluster, exten
 
 
 def test_the_same_state_and_call_give_the_same_answer_also_after_a_restart(machines: LiveCluster, extender: RunningExtender) -> None:
+    extender.ask_for()
     extender.wait_priced()
     before = [asked(extender, builder) for builder in ASKED]
     assert [asked(extender, builder) for builder in reversed(ASKED)] == before[::-1]
     extender.stop()
-    extender.start().wait_leads().wait_priced()
+    extender.start().wait_leads().ask_for()
+    extender.wait_priced()
     extender.wait_open(*SAMPLE_MACHINES)  # figures before that are lower bounds
     assert [asked(extender, builder) for builder in ASKED] == before
+    extender.count_for_itself()

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from extender.demand_class import SEED_TARGET, as_objects
 from extender.sample_machines import SAMPLE_MACHINES, sample
 from tests.builders import PodBuilder, pod
 from tests.console import blocks
@@ -30,7 +29,6 @@ from tests.e2e.objects import pod_object
 from tests.e2e.program import Program, wait_until
 from tests.e2e.share_checks import MEMORY, StepByStep, advertised_gib, left, would_fit
 from topology.api import GPUTopology
-from topology.topology_class import SEED_WEIGHTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 POOL = [f"{kind}-{number}" for kind in SAMPLE_MACHINES for number in range(4)]
@@ -183,11 +181,9 @@ def test_all_that_fit_are_bound_and_no_gpu_is_over_its_memory_after_any_step(
 @pytest.fixture
 def asked_for_links(extender: RunningExtender) -> Iterator[None]:
     """Let the cluster be asked for what every extender takes for granted at first: after a thousand parts of GPUs, islands may be worth nothing to it."""
-    url = f"{extender.url}/api/v1/workload"
-    told = {"weights": {str(size): share for size, share in SEED_WEIGHTS.items()}, "classes": as_objects(SEED_TARGET)}
-    assert HTTP.put(url, json=told).status_code == 200
+    extender.ask_for()
     yield
-    assert HTTP.delete(url).status_code == 200
+    extender.count_for_itself()
 
 
 @pytest.mark.usefixtures("asked_for_links")

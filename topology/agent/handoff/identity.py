@@ -4,6 +4,7 @@ Called by `hand_off`. kubelet's checkpoint names the pod's UID, the container an
 it twice: an init container and the container that took over its ids. Both are returned, each with its own token, for each can be prepared without knowing
 which of them starts. The same goes for two pods: kubelet gives ids away twice where somebody lists PodResources in the moment of an Allocate (UpdateAllocatedDevices forgets what
 is not answered yet), and keeps to it. By CDI each has its own GPUs all the same, those of its token; without CDI, or where they have one token, they are a contradiction, and nothing is started.
+Nor need their sets be equal: one id of three may be another pod's only one.
 
 The checkpoint counts as current when it holds the token that was issued last for these ids; otherwise kubelet is made to write it anew. Then the pod is looked
 up by UID, and PodResources, which knows names alone, must not name another pod for the same ids.
@@ -47,19 +48,31 @@ class Identity:
     def of(self, resource: str, ids: frozenset[str]) -> list[Starting]:
         """Return the containers, of one pod as a rule, that these ids may be starting; raises IdentityError."""
         try:
-            entries = self._entries(resource, ids)
+            return self._of(resource, ids)
         except CheckpointError as error:
             raise IdentityError(str(error)) from error
+
+    def _of(self, resource: str, ids: frozenset[str]) -> list[Starting]:
+        entries = self._entries(resource, ids)
         claims = self._claims(resource, ids)
         names = dict.fromkeys((claim.namespace, claim.pod) for claim in claims)
         pods = {uid: self._pod(uid, ids, names) for uid in dict.fromkeys(entry.pod_uid for entry in entries)}
         known = {(pod.namespace, pod.name) for pod in pods.values()}
         others = [f"{namespace}/{name}" for namespace, name in names if (namespace, name) not in known]
         if others:
+            known |= self._sharing(resource, ids, entries)
+            others = [f"{namespace}/{name}" for namespace, name in names if (namespace, name) not in known]
+        if others:
             # The namesakes differ in UID only where names are equal; here kubelet itself tells two stories.
             told = ", ".join(pod.told for pod in pods.values())
             raise IdentityError(f"kubelet's checkpoint says that {told} has {_told(ids)}, and PodResources names pod {', '.join(others)}")
         return [self._starting(entry, pods[entry.pod_uid]) for entry in entries]
+
+    def _sharing(self, resource: str, ids: frozenset[str], entries: list[Entry]) -> set[tuple[str, str]]:
+        """Return the names of pods to which kubelet gave some of these ids as well, among other ids: by its checkpoint, and each with GPUs of its own."""
+        found = [entry for entry in self._kubelet.checkpoint().entries if entry.resource == resource and entry.ids & ids and entry.ids != ids]
+        pods = [self._pods.cached(entry.pod_uid) for entry in found] if _are_apart([*entries, *found]) else []
+        return {(pod.namespace, pod.name) for pod in pods if pod is not None}
 
     def _pod(self, uid: str, ids: frozenset[str], names: Iterable[tuple[str, str]]) -> Pod:
         try:

@@ -199,9 +199,11 @@ def test_without_a_checkpoint_that_names_the_container_it_does_not_start(node: H
 
 
 def given_twice(node: HandOffNode, first: JsonObject, second: JsonObject) -> None:
-    """Let kubelet give the ids of one pod to another as well, as it does where PodResources is listed in the moment of an Allocate."""
+    """Let kubelet give the ids of one pod to another as well, and as many more as that one wants, as it does where PodResources is listed in the moment of an Allocate."""
     node.kubelet.admit(first)
     ids = node.kubelet.given[first["metadata"]["uid"], "main", GPU].ids
+    wanted = int(second["spec"]["containers"][0]["resources"]["limits"][GPU])
+    ids |= frozenset(sorted(node.kubelet.devices[GPU].keys() - ids)[: wanted - len(ids)])
     answer = node.kubelet._plugins[GPU].call("Allocate", container_requests=[{"devices_ids": sorted(ids)}]).container_responses[0]
     node.kubelet.pods[second["metadata"]["uid"]] = second
     node.kubelet.given[second["metadata"]["uid"], "main", GPU] = Given(ids, answer)
@@ -217,6 +219,29 @@ def test_two_pods_that_kubelet_gave_the_same_ids_have_their_own_gpus(node: HandO
         assert {at: node.start(raws[at])["main"] for at in order} == {0: {gpus[1]}, 1: {gpus[2]}}
     node.delete(raws[0])
     assert node.start(raws[1]) == {"main": {gpus[2]}}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["the one with one id starts first", "the one with two starts first"])
+def test_two_pods_of_which_one_has_the_others_id_among_its_own_have_their_own_gpus(
+    node: HandOffNode, gpus: list[str], order: tuple[int, int]
+) -> None:
+    """PodResources names both for that id, and kubelet's checkpoint says so, too."""
+    raws = [node.bind(pod("one").holding(NODE, gpus[1])), node.bind(pod("two").holding(NODE, gpus[2], gpus[3]))]
+    given_twice(node, *raws)
+    for _ in range(2):
+        assert {at: node.start(raws[at])["main"] for at in order} == {0: {gpus[1]}, 1: {gpus[2], gpus[3]}}
+    node.delete(raws[0])
+    assert node.start(raws[1]) == {"main": {gpus[2], gpus[3]}}
+
+
+def test_an_id_that_podresources_alone_gives_to_another_pod_is_a_contradiction(node: HandOffNode, gpus: list[str]) -> None:
+    """Kubelet's checkpoint does not know of the other one: one of the two is old, and nothing starts on it."""
+    raws = [node.bind(pod("one").holding(NODE, gpus[1])), node.bind(pod("two").holding(NODE, gpus[2], gpus[3]))]
+    node.kubelet.admit(raws[0])
+    node.kubelet.writes = False
+    given_twice(node, *raws)
+    with pytest.raises(StartError, match="PodResources names pod default/two"):
+        node.start(raws[0])
 
 
 def test_without_cdi_two_pods_for_one_id_set_are_a_contradiction(tmp_path_factory: pytest.TempPathFactory) -> None:
