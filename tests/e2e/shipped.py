@@ -83,12 +83,17 @@ class Shipped:
         return self
 
     def stop(self) -> None:
-        """Delete it and then its pods, so that none comes back."""
+        """Delete it and then its pods, also one that its controller makes before it hears of that."""
         for kind in (self._kind, "ReplicaSet"):
             for each in self._api.items(kind, NAMESPACE, labels=self._label):
                 self._api.delete(kind, each["metadata"]["name"], NAMESPACE)
-        self.delete_pods()
-        wait_until(lambda: not self.pods(), 30, f"the pods of {self._name} are gone")
+
+        def gone() -> bool:
+            self.delete_pods()
+            return not self.pods()
+
+        # A process that has just begun as the first one of its container ignores the signal: 30 s, until kubelet kills it.
+        wait_until(gone, 60, f"the pods of {self._name} are gone")
 
     def pods(self) -> list[JsonObject]:
         """Return its pods."""
@@ -96,7 +101,7 @@ class Shipped:
 
     def delete_pods(self) -> None:
         """Delete its pods, as an update does; others take over."""
-        for each in self.pods():
+        for each in (each for each in self.pods() if "deletionTimestamp" not in each["metadata"]):
             self._api.delete("Pod", each["metadata"]["name"], NAMESPACE)
 
     def log(self) -> list[str]:
