@@ -49,12 +49,12 @@ def test_a_node_that_registers_with_the_startup_taint_keeps_it_until_kubelet_kno
         other.listen()
         agent: NodeAgent = request.getfixturevalue("node_agent")
         wait_until(lambda: extender.metric("linkwise_startup_taints", awaited="hand-off") == 1, 20, "the node waits for the hand-off")
-        (condition,) = (each for each in agent.topology()["status"]["conditions"] if each["type"] == "HandOffRegistered")
+        condition = agent.condition("HandOffRegistered")
         assert (condition["status"], condition["reason"]) == ("False", "AnotherPlugin")
         assert node.taints() == [STARTUP]
     path.unlink()
     wait_until(lambda: node.taints() == [], 20, "the taint is taken off")
-    (condition,) = (each for each in agent.topology()["status"]["conditions"] if each["type"] == "HandOffRegistered")
+    condition = agent.condition("HandOffRegistered")
     assert (condition["status"], condition["reason"]) == ("True", "Registered")
 
 

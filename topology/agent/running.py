@@ -44,9 +44,7 @@ _SILENT_S: Final = 60.0  # a round takes seconds; one that takes longer hangs
 _BREATH_S: Final = 0.05  # shortest pause between two rounds
 _SOON_S: Final = 0.5  # after news of pods: containers come and go together, and one look is enough for them
 _PASSING_S: Final = 1.0  # while a pod is gone whose containers run on
-_PARTING_S: Final = (
-    1.0  # kubelet admits a pod within that time after its binding, and the extender hears within milliseconds that there should be no more
-)
+_PARTING_S: Final = 1.0  # within that time kubelet admits what was bound before the extender heard
 # After a deletion the extender waits for a look that came later, by its time: once a second later, and again for clocks that differ, or a watch that lags.
 _AFTER_DELETION: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 4, 15))
 

@@ -60,19 +60,19 @@ class Identity:
         known = {(pod.namespace, pod.name) for pod in pods.values()}
         others = [f"{namespace}/{name}" for namespace, name in names if (namespace, name) not in known]
         if others:
-            known |= self._sharing(resource, ids, entries)
-            others = [f"{namespace}/{name}" for namespace, name in names if (namespace, name) not in known]
+            sharing = self._sharing(resource, ids, entries)
+            others = [other for other in others if other not in sharing]
         if others:
             # The namesakes differ in UID only where names are equal; here kubelet itself tells two stories.
             told = ", ".join(pod.told for pod in pods.values())
             raise IdentityError(f"kubelet's checkpoint says that {told} has {_told(ids)}, and PodResources names pod {', '.join(others)}")
         return [self._starting(entry, pods[entry.pod_uid]) for entry in entries]
 
-    def _sharing(self, resource: str, ids: frozenset[str], entries: list[Entry]) -> set[tuple[str, str]]:
-        """Return the names of pods to which kubelet gave some of these ids as well, among other ids: by its checkpoint, and each with GPUs of its own."""
+    def _sharing(self, resource: str, ids: frozenset[str], entries: list[Entry]) -> set[str]:
+        """Return the pods, as NAMESPACE/NAME, to which kubelet gave some of these ids as well, among other ids: by its checkpoint, and each with GPUs of its own."""
         found = [entry for entry in self._kubelet.checkpoint().entries if entry.resource == resource and entry.ids & ids and entry.ids != ids]
         pods = [self._pods.cached(entry.pod_uid) for entry in found] if _are_apart([*entries, *found]) else []
-        return {(pod.namespace, pod.name) for pod in pods if pod is not None}
+        return {f"{pod.namespace}/{pod.name}" for pod in pods if pod is not None}
 
     def _pod(self, uid: str, ids: frozenset[str], names: Iterable[tuple[str, str]]) -> Pod:
         try:
