@@ -11,6 +11,9 @@ import pytest
 import structlog
 from hypothesis import settings
 
+# What builders, oracles and checks assert is told in full, too: they are imported after this.
+pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir() if path != Path(__file__)))
+
 GOLDEN = Path(__file__).parent / "golden"
 E2E = Path(__file__).parent / "e2e"
 

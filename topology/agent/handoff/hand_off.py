@@ -100,6 +100,10 @@ class HandOff:
 
     def allocate(self, resource: str, ids: frozenset[str]) -> Any:
         """Return the answer for one container: a CDI device that says nothing yet; raises RefusedStartError where its token cannot be written."""
+        with self._means.kubelet.giving_away():
+            return self._allocated(resource, ids)
+
+    def _allocated(self, resource: str, ids: frozenset[str]) -> Any:
         self._means.fault(faults.ALLOCATE_BEFORE_RECORD)
         try:
             token = self._means.records.issue(resource, ids).token

@@ -4,13 +4,14 @@ Used by `identity` and `liveness`. The checkpoint is written when something is g
 matters, kubelet is made to write it anew: a PodResources List lets it drop the pods that have ended, and any news on ListAndWatch lets it write the file,
 so the unchanged list of devices is sent once more (``nudge``). What stands in the file after that is what kubelet knows now.
 
-PodResources is one question for everybody who asks at the same time: kubelet grants 100 calls a second to all its clients together.
+PodResources is one question for everybody who asks at the same time: kubelet grants 100 calls a second to all its clients together. It is not asked while an
+Allocate of ours is answered: the question lets kubelet forget what it is just giving away, if a pod ends meanwhile, and give it to the next pod as well (see `identity`).
 """
 
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from topology.agent.pod_resources import Claim, PodResourcesError, list_aligned,
 
 _REWRITTEN_WITHIN_S: Final = 2.0  # kubelet does so in milliseconds, one fsync
 _LOOK_EVERY_S: Final = 0.01
+_LISTED_WITHIN_S: Final = 0.1  # kubelet's loop waits for Allocate, so it is not held up longer, not even by a List that hangs
 
 
 class Kubelet:
@@ -57,7 +59,18 @@ class Kubelet:
 
     def aligned(self, own: Collection[str]) -> frozenset[tuple[str, str, str]]:
         """Return the containers that have CPUs, memory or devices for themselves beside those of ``own`` resources, as `list_aligned` does."""
-        return list_aligned(self._socket, own)
+        with self._lock:
+            return list_aligned(self._socket, own)
+
+    @contextmanager
+    def giving_away(self) -> Iterator[None]:
+        """Keep questions of this agent apart from what kubelet is giving away within; others that ask PodResources cannot be kept."""
+        is_apart = self._lock.acquire(timeout=_LISTED_WITHIN_S)
+        try:
+            yield
+        finally:
+            if is_apart:
+                self._lock.release()
 
     def claims(self) -> frozenset[Claim]:
         """Return which container holds which device, as kubelet tells it to a question asked now; raises PodResourcesError."""
