@@ -18,7 +18,7 @@ from bench.openb import replay, trace
 from bench.openb.policies import POLICIES
 from bench.openb.policies.linkwise import LinkwisePolicy
 from bench.placement_quality import read, surroundings
-from extender.serve_command import collect_rarely
+from extender.memory import collect_rarely
 
 NAME: Final = "placement_cost"
 SIDES: Final = ("fgd", "linkwise")

@@ -27,7 +27,7 @@ from extender.cluster import Cluster
 from extender.kube.client import KubeClient
 from extender.kube.sinks import ConfigMapSink, NodeSink, PodSink, TopologySink
 from extender.kube.watch import NODES, PODS, TOPOLOGIES, UNHEALTHY, Reflector
-from extender.serve_command import collect_rarely
+from extender.memory import collect_rarely
 
 _MB: Final = 1e6
 _PAGE: Final = 500  # of the floor: a decoded page that fits a processor's caches costs least, so this is the hardest to be compared with

@@ -22,7 +22,7 @@ from bench.api_objects import SENT
 from bench.state_sync import resident
 from extender import serving
 from extender.kube.sinks import PodSink
-from extender.serve_command import collect_rarely
+from extender.memory import collect_rarely
 from extender.serving import Access, Address, serve_cluster
 from extender.settings import read_settings
 

@@ -3,17 +3,16 @@
 Called by `cli` alone. Checks what the options say together; what is served is put together in `app` (snapshot) and `serving` (cluster).
 """
 
-import ctypes
 import gc
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import uvloop
 
 from extender.app import from_snapshot
+from extender.memory import collect_rarely, keep_freed_memory
 from extender.server import Tls, run
 from extender.settings import read_settings
 from extender.snapshot_file import open_snapshot
@@ -55,38 +54,6 @@ def serve_snapshot_command(snapshot: Path, bindings: Path | None, options: Serve
     for problem in problems:
         sys.stderr.write(f"warning: {problem}\n")
     run(application, options.host, options.port, lambda url: say(f"Linkwise serves {snapshot} on {url}"), tls)
-
-
-def collect_rarely() -> None:
-    """Leave what is imported out of every search for garbage, and search less often.
-
-    A list of pods makes hundreds of thousands of objects, next to none of them garbage in cycles: by default Python would go through them again and again,
-    a tenth of the time of a start, and later through the whole state in the middle of a call.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-
-
-# glibc, malloc.h
-_TRIM_THRESHOLD: Final = -1
-_MMAP_THRESHOLD: Final = -3
-_KEPT_BYTES: Final = 64 * 1024 * 1024
-_MOST_FROM_HEAP: Final = 32 * 1024 * 1024  # the most that glibc takes
-
-
-def keep_freed_memory() -> None:
-    """Let the process keep up to 64 MiB that it has freed: the arrays of one call are as large as those of the next.
-
-    By default glibc gives back everything above 128 kB at once and asks the kernel for it again, page by page, which takes as long as a decision about 5,000 nodes.
-    Other C libraries have no such setting, and then nothing happens.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_MMAP_THRESHOLD, _MOST_FROM_HEAP)
-    mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def serve_cluster_command(kubeconfig: Path | None, context: str | None, options: ServeOptions, say: Callable[[str], None]) -> None:

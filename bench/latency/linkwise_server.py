@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from extender.app import embedded
+from extender.memory import collect_rarely, keep_freed_memory
 from extender.protocol import JsonObject
-from extender.serve_command import collect_rarely, keep_freed_memory
 from extender.server import listen, server, url_of
 from extender.settings import read_settings
 from extender.snapshot_file import SnapshotCluster, read_snapshot

@@ -19,6 +19,7 @@ import structlog
 
 from extender import log_keys
 from extender.kube.client import ApiRefusedError, KubeClient, NoAnswerError
+from extender.memory import give_back_freed_memory
 from extender.raw_list import ListReader
 from topology.api.annotations import GPUSHARE_NAMESPACE
 
@@ -170,6 +171,7 @@ class Reflector:
                 self._sink.forget(key)
             if turn.is_over():
                 await turn.pause()
+        give_back_freed_memory()
         self._lost_at = asked_at
         self._listed_at = asked_at
         self._listed.set()
