@@ -7,6 +7,7 @@ Arithmetic over masks is in `subsets`; what a set's bandwidth is, `collective` d
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from functools import cached_property
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from cachetools import LRUCache, cachedmethod
@@ -147,7 +149,7 @@ class TopologyClass:
         if known.depth < depth:
             known = copy(self)  # with all tables that do not follow from bandwidths
             known._go_by(tables.rates, depth, tables.packings)  # noqa: SLF001 - a copy of our own
-            _CLASSES[self.key] = known
+            _keep(known)
         return known
 
     def prepare(self) -> None:
@@ -449,7 +451,9 @@ def _frozen(array: _Array) -> _Array:
 
 # --- one class for equal nodes --------------------------------------------------------------------------------------
 
-_CLASSES: Final[LRUCache[str, TopologyClass]] = LRUCache(maxsize=256)  # a cluster has a handful; 256 bounds what a changing one leaves behind
+# As long as anybody uses it, and the last ones whoever does: a link that breaks and comes back. 60 kB each with 8 GPUs, 4 MB with 16, and a cluster with failing links sees hundreds.
+_CLASSES: Final[WeakValueDictionary[str, TopologyClass]] = WeakValueDictionary()
+_LAST: Final[deque[TopologyClass]] = deque(maxlen=16)
 
 
 def topology_class(matrix: LinkMatrix, inventory: Inventory | None = None, depth: Depth = Depth.FULL) -> TopologyClass:
@@ -468,8 +472,14 @@ def topology_class(matrix: LinkMatrix, inventory: Inventory | None = None, depth
     key = _key(matrix, gpus)
     found = _CLASSES.get(key)
     if found is None or (found.depth < depth and found.next_depth is not None):
-        found = _CLASSES[key] = TopologyClass(key, matrix, gpus, machine_links(matrix, inventory), depth=depth)
+        found = TopologyClass(key, matrix, gpus, machine_links(matrix, inventory), depth=depth)
+        _keep(found)
     return found
+
+
+def _keep(kind: TopologyClass) -> None:
+    _CLASSES[kind.key] = kind
+    _LAST.append(kind)
 
 
 def _key(matrix: LinkMatrix, gpus: tuple[Gpu, ...]) -> str:

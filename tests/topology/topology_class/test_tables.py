@@ -2,6 +2,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
 from random import Random
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -498,6 +499,20 @@ def test_numa_masks_hold_the_gpus_of_each_node():
 
 
 # --- one object for equal nodes
+
+
+def test_classes_that_nobody_uses_are_forgotten_but_for_the_last_ones() -> None:
+    """A machine with 16 GPUs takes 4 MB, and links fail in hundreds of ways; one that is in use stays the same object whatever comes after it."""
+    numas = list(permutations(range(4)))  # of four GPUs: a class each
+    in_use = topology_class(with_numa_nodes(numas[0]))
+    others = [ref(topology_class(with_numa_nodes(order))) for order in numas[1:]]
+    assert topology_class(with_numa_nodes(numas[0])) is in_use
+    assert [at for at, other in enumerate(others) if other() is not None] == list(range(len(others) - 16, len(others)))
+
+
+def with_numa_nodes(order: tuple[int, ...]) -> LinkMatrix:
+    """Return four bare GPUs on those NUMA nodes."""
+    return from_codes([["X" if a == b else "SYS" for b in range(4)] for a in range(4)], numa=[str(node) for node in order])
 
 
 def test_equal_nodes_share_one_class():
