@@ -102,6 +102,19 @@ def test_nothing_is_registered_while_another_device_plugin_serves(node: HandOffN
     assert set(node.kubelet.registered) == {GPU, MEMORY}
 
 
+def test_another_device_plugin_that_comes_later_is_not_said_to_keep_us_from_anything(node: HandOffNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubelet may go to and fro between the two, and that is what the log tells."""
+    monkeypatch.setattr(registration, "_OTHERS_EVERY_S", 0.1)
+    with socket.socket(socket.AF_UNIX) as other, capture_logs() as lines:
+        node.start_agent()
+        other.bind(str(node.settings.device_plugin_dir / "nvidia-gpu.sock"))
+        other.listen()
+        eventually(lambda: any("another device plugin serves" in line["event"] for line in lines))
+    [said] = [line["event"] for line in lines if "another device plugin serves" in line["event"]]
+    assert "kubelet takes whoever came last" in said
+    assert "nothing is handed over" not in said
+
+
 def _made(node: HandOffNode) -> DevicePlugin:
     plugin = plugin_for(node.settings, node.api, node.metrics)
     assert plugin is not None
