@@ -586,7 +586,10 @@ def test_a_damaged_checkpoint_stops_starts_and_not_the_agent(node: HandOffNode, 
     (node.settings.device_plugin_dir / FILE_NAME).write_text("{")
     with pytest.raises(StartError, match="not as kubelet"):
         node.start(raw)
-    plugin.refresh()
+    with capture_logs() as lines:
+        plugin.refresh()
+        plugin.refresh()
+    assert len([line for line in lines if "its checkpoint cannot be read" in line["event"]]) <= 1, "it is looked at every few seconds"
     assert plugin.holders() == []
     node.kubelet._write_checkpoint()
     assert node.start(raw) == {"main": {gpus[0]}}
