@@ -531,6 +531,19 @@ def test_whether_there_is_a_hand_off_is_seen_on_the_node(node: DoctorNode) -> No
     assert Node(node.asked).hand_off == "off"
 
 
+@pytest.mark.parametrize("in_pod", [pytest.param(True, id="in the agent's pod"), pytest.param(False, id="on the node")])
+def test_a_pod_that_has_lost_the_driver_is_told_from_a_node_that_has(node: DoctorNode, monkeypatch: pytest.MonkeyPatch, *, in_pod: bool) -> None:
+    """To install a driver that works is no cure: systemd took the device files away from the container."""
+    said = Answer("Failed to initialize NVML: Unknown Error\n", 255)
+    node.nvidia_smi(replaced={QUERY: said, LIST: said})
+    if in_pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    found = node.look("nvidia-smi")
+    assert found.state is State.BROKEN
+    assert ("delete this pod" in str(found.cure)) == in_pod
+    assert "install the NVIDIA driver" in str(found.cure)
+
+
 def test_in_the_agents_pod_the_programs_of_the_node_are_not_missed(node: DoctorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """They cannot be seen there; nor can the files that NVIDIA's spec mounts."""
     no_runtime_of_nvidia(node)

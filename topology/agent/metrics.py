@@ -22,7 +22,7 @@ _BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)  # sec
 class Metrics:
     """The series; a registry of its own, so that two agents in one process do not share counters."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._published_at: float | None = None
         self.registry = CollectorRegistry()

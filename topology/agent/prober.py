@@ -4,6 +4,7 @@ Started by `running`, which is woken after each look and takes the latest. Betwe
 looked at within seconds. Looks come faster while something is broken, and slower on a node without GPUs. `stop` ends a look that is under way, and the nvidia-smi that it waits for.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,9 @@ from topology.errors import InputError, InternalError, LinkwiseError, NvidiaSmiE
 _log = structlog.get_logger()
 
 ABSENT: Final = frozenset({NvidiaSmiFailure.NO_DEVICES, NvidiaSmiFailure.NOT_FOUND})  # nothing here says that the node ever had a GPU
+# How nvidia-smi fails in a container that systemd has taken the device files from (`systemctl daemon-reload`), or that has the library of the driver before
+# this one: on the node itself it may work. "Driver Not Loaded" is not among them, for there is nothing that a new container would find.
+_CUT_OFF: Final = re.compile(r"failed to initialize NVML(?!.*not loaded)|driver/library version mismatch", re.IGNORECASE)
 _JOIN_S: Final = 3.0  # nvidia-smi is killed at once, and waited for up to a second
 
 
@@ -37,9 +41,19 @@ class Look:
         return isinstance(self.error, NvidiaSmiError) and self.error.kind in ABSENT
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether nvidia-smi fails as it does where it is this container that has lost the driver, and maybe not the node."""
+        return is_cut_off(self.error)
+
+    @property
     def all_well(self) -> bool:
         """Whether every GPU was seen working."""
         return self.facts is not None and not any(gpu.lost for gpu in self.facts.inventory.gpus)
+
+
+def is_cut_off(error: LinkwiseError | None) -> bool:
+    """Tell whether nvidia-smi failed as it does where it is this container that has lost the driver, and maybe not the node."""
+    return isinstance(error, NvidiaSmiError) and _CUT_OFF.search(str(error)) is not None
 
 
 class Prober:

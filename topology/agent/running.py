@@ -41,6 +41,7 @@ _PAUSES_S: Final = (
     10.0,
 )  # first and longest pause after the API server failed; then the last heartbeat is not yet stale (180 s) after two minutes
 _SILENT_S: Final = 60.0  # a round takes seconds; one that takes longer hangs
+_CUT_OFF_S: Final = 60.0  # while a driver is replaced its library and its module differ for some seconds
 _BREATH_S: Final = 0.05  # shortest pause between two rounds
 _SOON_S: Final = 0.5  # after news of pods: containers come and go together, and one look is enough for them
 _PASSING_S: Final = 1.0  # while a pod is gone whose containers run on
@@ -73,6 +74,8 @@ class Agent:
             plugin.news.heard = self._heard
         self._wake = threading.Event()
         self._look: Look | None = None
+        self._has_seen = False  # a look of this very process succeeded
+        self._cut_off_at: float | None = None  # since when nvidia-smi fails as it does where the container is what is wrong
         self._mig_parents: dict[str, str] = {}
         self._earlier: Earlier | None = None
         self._has_begun = False  # what an earlier agent published has been read
@@ -116,6 +119,9 @@ class Agent:
             return f"the agent hangs: its last round began {silent_s:.0f} s ago"
         if not self._prober.alive():
             return "nobody looks at the hardware: its thread has ended"
+        cut_off_at = self._cut_off_at
+        if cut_off_at is not None and self._clocks.monotonic() - cut_off_at > _CUT_OFF_S:
+            return "nvidia-smi worked in this container and reaches the driver no more: its device files were taken away, or the node has another driver now; a new container has the node's"
         return self._plugin.ill() if self._plugin is not None else ""
 
     def looked(self, look: Look) -> None:
@@ -123,6 +129,11 @@ class Agent:
         self._metrics.probe_seconds.observe(look.seconds)
         if look.error is not None and not look.no_gpus:
             self._metrics.failed("probe")
+        self._has_seen |= look.facts is not None
+        if not (self._has_seen and look.is_cut_off):
+            self._cut_off_at = None
+        elif self._cut_off_at is None:
+            self._cut_off_at = self._clocks.monotonic()
         self._look = look
         self._wake.set()
 

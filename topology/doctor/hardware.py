@@ -8,6 +8,7 @@ from typing import Final
 
 from topology.agent.container_runtime import ContainerRuntime
 from topology.agent.handoff.nvidia_cdi import NvidiaCdiError, nvidia_spec
+from topology.agent.prober import is_cut_off
 from topology.doctor.finding import Finding, broken, ok, skipped
 from topology.doctor.node import Node
 from topology.errors import InputError, NvidiaSmiError, NvidiaSmiFailure
@@ -22,6 +23,9 @@ _CURES: Final = {
     NvidiaSmiFailure.NO_DEVICES: "look for the GPUs with `lspci -d 10de:` on the node and read dmesg; in a container, set NVIDIA_VISIBLE_DEVICES=all",
     NvidiaSmiFailure.DEVICE_LOST: "drain the node and reset the GPU (`nvidia-smi --gpu-reset`) or reboot; dmesg tells its Xid, and one that comes back means hardware",
 }
+_NEW_POD: Final = (
+    "run nvidia-smi on the node itself: if it works there, delete this pod, which has lost its device files or has the library of an earlier driver"
+)
 _LOST: Final = _CURES[NvidiaSmiFailure.DEVICE_LOST]
 _PROGRAMS: Final = ("nvidia-ctk", "nvidia-container-runtime", "nvidia-container-toolkit")
 
@@ -30,7 +34,8 @@ def driver(node: Node) -> Finding:
     """Check that nvidia-smi lists the GPUs and that none is lost."""
     facts = node.facts
     if isinstance(facts, NvidiaSmiError):
-        return broken(str(facts), _CURES.get(facts.kind, _BY_HAND))
+        cure = _CURES.get(facts.kind, _BY_HAND)
+        return broken(str(facts), f"{_NEW_POD}; if it fails there as well, {cure}" if node.in_pod and is_cut_off(facts) else cure)
     if isinstance(facts, InputError):
         return broken(str(facts), _BY_HAND)
     gpus = facts.inventory.gpus

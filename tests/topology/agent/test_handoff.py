@@ -102,6 +102,19 @@ def test_nothing_is_registered_while_another_device_plugin_serves(node: HandOffN
     assert set(node.kubelet.registered) == {GPU, MEMORY}
 
 
+def test_another_device_plugin_that_comes_later_is_not_said_to_keep_us_from_anything(node: HandOffNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubelet may go to and fro between the two, and that is what the log tells."""
+    monkeypatch.setattr(registration, "_OTHERS_EVERY_S", 0.1)
+    with socket.socket(socket.AF_UNIX) as other, capture_logs() as lines:
+        node.start_agent()
+        other.bind(str(node.settings.device_plugin_dir / "nvidia-gpu.sock"))
+        other.listen()
+        eventually(lambda: any("another device plugin serves" in line["event"] for line in lines))
+    [said] = [line["event"] for line in lines if "another device plugin serves" in line["event"]]
+    assert "kubelet takes whoever came last" in said
+    assert "nothing is handed over" not in said
+
+
 def _made(node: HandOffNode) -> DevicePlugin:
     plugin = plugin_for(node.settings, node.api, node.metrics)
     assert plugin is not None
@@ -573,7 +586,10 @@ def test_a_damaged_checkpoint_stops_starts_and_not_the_agent(node: HandOffNode, 
     (node.settings.device_plugin_dir / FILE_NAME).write_text("{")
     with pytest.raises(StartError, match="not as kubelet"):
         node.start(raw)
-    plugin.refresh()
+    with capture_logs() as lines:
+        plugin.refresh()
+        plugin.refresh()
+    assert len([line for line in lines if "its checkpoint cannot be read" in line["event"]]) <= 1, "it is looked at every few seconds"
     assert plugin.holders() == []
     node.kubelet._write_checkpoint()
     assert node.start(raw) == {"main": {gpus[0]}}

@@ -1,5 +1,7 @@
 """Prometheus and kubelet are answered, whatever the agent is busy with."""
 
+import inspect
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -77,6 +79,11 @@ def test_the_age_of_the_last_write_grows_until_the_next() -> None:
     assert age() == 42.0
     metrics.published("status")
     assert age() == 0.0
+
+
+def test_the_age_is_not_told_by_the_time_of_day() -> None:
+    """A clock that is set right would make a fresh write hours old, or one of the future."""
+    assert inspect.signature(Metrics).parameters["clock"].default is time.monotonic
 
 
 def test_a_port_that_is_taken_is_one_sentence(served: Served) -> None:

@@ -30,6 +30,7 @@ from topology.agent.settings import AgentSettings
 from topology.agent.wanted import with_hand_off as with_hand_off_told
 from topology.api import HAND_OFF_REGISTERED, Condition, GPUTopology, read_gputopology
 from topology.errors import InputError, NvidiaSmiError, NvidiaSmiFailure
+from topology.nvidia_smi import failure_in
 
 GPUS = MESH.uuids("node-a")
 DRIVER_GONE = Look(None, NvidiaSmiError(NvidiaSmiFailure.NO_DRIVER, "the driver is not loaded"), 0.1)
@@ -544,6 +545,53 @@ def test_health_tells_a_hanging_agent_from_a_working_one(node: Node) -> None:
     assert agent.ill() == "nobody looks at the hardware: its thread has ended"
     node.clock.now += 61
     assert agent.ill() == "the agent hangs: its last round began 61 s ago"
+
+
+CUT_OFF = "Failed to initialize NVML: Unknown Error"  # as in a container whose device files systemd took away
+
+
+def failing(said: str) -> Look:
+    """Return a look at which nvidia-smi said nothing but this."""
+    return Look(None, failure_in(said, 255), 0.1)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(CUT_OFF, id="device files are gone"),
+        pytest.param("Failed to initialize NVML: Driver/library version mismatch", id="the node has another driver now"),
+    ],
+)
+def test_an_agent_whose_container_has_lost_the_driver_calls_itself_ill(node: Node, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """On the node nvidia-smi works: all GPUs would be unhealthy until somebody thought of making a new container."""
+    agent = published(node)
+    monkeypatch.setattr(agent._prober, "alive", lambda: True)
+    agent.looked(failing(said))
+    node.pass_time(agent, 60, step=30)
+    agent.looked(failing(said))
+    assert agent.ill() == "", "a driver that is being replaced looks the same for some seconds"
+    node.pass_time(agent, 5)
+    assert "nvidia-smi worked in this container and reaches the driver no more" in agent.ill()
+    agent.looked(node.look())
+    assert agent.ill() == ""
+
+
+@pytest.mark.parametrize(
+    ("has_seen", "said"),
+    [
+        pytest.param(False, CUT_OFF, id="nvidia-smi never worked here, so a restart would be one of many"),
+        pytest.param(True, "Failed to initialize NVML: Driver Not Loaded", id="the node has no driver"),
+        pytest.param(True, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", id="the driver does not answer"),
+        pytest.param(True, "No devices were found", id="all GPUs are lost"),
+    ],
+)
+def test_a_driver_that_fails_on_the_node_makes_no_agent_ill(node: Node, monkeypatch: pytest.MonkeyPatch, has_seen: bool, said: str) -> None:
+    """It is told in the topology, and mended by no restart."""
+    agent = published(node) if has_seen else node.agent()
+    monkeypatch.setattr(agent._prober, "alive", lambda: True)
+    agent.looked(failing(said))
+    node.pass_time(agent, 120, step=30)
+    assert agent.ill() == ""
 
 
 def test_a_signal_ends_the_agent_in_the_middle_of_a_call(node: Node) -> None:

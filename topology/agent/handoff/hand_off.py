@@ -57,7 +57,7 @@ class Means:
 
 
 class HandOff:
-    """One node's hand-off, for both resources; ``pause`` waits for so many seconds, or less."""
+    """One node's hand-off, for both resources; ``pause`` waits for so many seconds, or less and then tells, with True, that the agent ends."""
 
     def __init__(self, rules: Rules, means: Means, pause: Callable[[float], object] = time.sleep) -> None:
         self._rules = rules
@@ -146,7 +146,8 @@ class HandOff:
                     continue
                 if time.monotonic() >= until:
                     break
-                self._pause(pause_s)
+                if self._pause(pause_s):
+                    break  # the agent ends: kubelet asks the next one
                 pause_s = min(2 * pause_s, _LOOK_AGAIN_S[1])
             self._refuse_or_go_on(starting, refused)
         except OSError as error:

@@ -38,7 +38,7 @@ class Kubelet:
         self._nudge = nudge
         self._ask = ask
         self._lock = threading.Lock()
-        self._asked: tuple[float, frozenset[Claim]] = (float("-inf"), frozenset())
+        self._asked: tuple[float, frozenset[Claim] | PodResourcesError] = (float("-inf"), frozenset())
 
     def checkpoint(self) -> Checkpoint:
         """Return what kubelet wrote last; raises CheckpointError."""
@@ -79,6 +79,14 @@ class Kubelet:
             asked_at, answer = self._asked
             if asked_at < came_at:  # who waited for a question that was asked after they came takes its answer
                 asked_at = time.monotonic()
-                answer = self._ask(self._socket)
+                answer = self._answer()
                 self._asked = (asked_at, answer)
-            return answer
+        if isinstance(answer, PodResourcesError):  # for all who waited: one after the other, they would wait longer than kubelet does for a start
+            raise PodResourcesError(str(answer), absent=answer.absent) from answer
+        return answer
+
+    def _answer(self) -> frozenset[Claim] | PodResourcesError:
+        try:
+            return self._ask(self._socket)
+        except PodResourcesError as error:
+            return error

@@ -40,6 +40,7 @@ from topology.agent.handoff.registration import Registration
 from topology.agent.handoff.series import Series
 from topology.agent.handoff.server import Devices
 from topology.agent.metrics import Metrics
+from topology.agent.said import Said
 from topology.agent.settings import AgentSettings
 from topology.api import Condition, GPUTopology
 from topology.api.annotations import GPU_MEMORY
@@ -87,6 +88,7 @@ class DevicePlugin:
         self._garbage = Garbage(self.hand_off, liveness, self._kubelet, self._records)
         self._registration = Registration(settings.device_plugin_dir, self.hand_off, self._devices, self.refresh, self._series)
         self._registration.changed = self.news.registration_changed
+        self._said = Said(settings.node_name)
         self._refreshing = threading.Lock()  # one list after the other, so that the last one told is the last one made
         self._collect_at = 0.0
         self._is_registering = False
@@ -161,8 +163,10 @@ class DevicePlugin:
         try:
             entries = self._kubelet.checkpoint().entries
         except CheckpointError as error:
-            _log.warning("health is told by kubelet's ids, as its checkpoint cannot be read", why=str(error))
+            self._said.say("checkpoint", f"health is told by kubelet's ids, as its checkpoint cannot be read: {error}")
             entries = ()
+        else:
+            self._said.over("checkpoint", "kubelet's checkpoint can be read again")
         given: dict[str, list[Given]] = {resource: [] for resource in self._devices}
         for entry in entries:
             holding = held.get(entry.token or "")

@@ -89,9 +89,13 @@ class Registration:
         """Look once, and register what is not."""
         other = self._other_plugin()
         if other is not None:
-            self._said.say(
-                "other", f"another device plugin serves {self._directory / other}: nothing is handed over here until it is taken off this node"
+            is_first = any(plugin.server is not None for plugin in self._plugins)
+            then = (
+                "both offer the same, and kubelet takes whoever came last: take one off this node"
+                if is_first
+                else "nothing is handed over here until it is taken off this node"
             )
+            self._said.say("other", f"another device plugin serves {self._directory / other}: {then}")
         else:
             self._said.over("other", "no other device plugin is in the way any more")
         kubelet = _stamp(self._directory / KUBELET_SOCKET)

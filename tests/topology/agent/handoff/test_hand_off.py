@@ -368,6 +368,27 @@ def test_a_gpu_that_becomes_free_within_the_patience_is_waited_for(tmp_path_fact
         assert node.start(second) == {"main": {uuid}}
 
 
+def test_a_start_that_waits_is_refused_at_once_when_the_agent_ends(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The event that lets pauses end is set for good then: the start would go round without a pause until its patience is over, and keep the process."""
+    with hand_off_node(tmp_path_factory.mktemp("n"), start_patience_s=20.0) as node:
+        plugin = node.start_agent()
+        uuid = node.topology.spec.gpus[1].uuid
+        first, second = node.bind(pod("first").holding(NODE, uuid)), node.bind(pod("second").holding(NODE, uuid))
+        node.run(first)
+        node.kubelet.admit(second)
+        pauses: list[float] = []
+
+        def ends(seconds: float) -> bool:
+            pauses.append(seconds)
+            assert len(pauses) == 1, "it goes on as if nobody had said anything"
+            plugin._stopping.set()
+            return plugin._stopping.wait(seconds)
+
+        plugin.hand_off._pause = ends
+        with pytest.raises(StartError, match="is not free"):
+            node.start(second)
+
+
 def test_containers_of_another_device_plugin_are_respected(node: HandOffNode, gpus: list[str]) -> None:
     """From before the migration: they hold the GPUs of their ids, and start again on them alone."""
     raw = node.bind(pod("old").gpus(1).bound_to(NODE))

@@ -1,14 +1,17 @@
 """What the agent asks kubelet, and when it does not."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from topology.agent.handoff import kubelet as handoff_kubelet
 from topology.agent.handoff.kubelet import Kubelet
-from topology.agent.pod_resources import Claim
+from topology.agent.pod_resources import Claim, PodResourcesError
 
 CLAIM = Claim("default", "train", "main", "nvidia.com/gpu", "GPU-0")
 
@@ -20,11 +23,16 @@ class Listing:
         self.asked = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
+        self.questions = 0
+        self.fails = False
 
     def __call__(self, _socket: Path) -> frozenset[Claim]:
         """Answer."""
         self.asked.set()
         assert self.may_answer.wait(10)
+        self.questions += 1
+        if self.fails:
+            raise PodResourcesError("kubelet does not answer", absent=True)
         return frozenset({CLAIM})
 
 
@@ -61,6 +69,31 @@ def test_devices_are_given_away_though_a_question_hangs(kubelet: Kubelet, listin
         assert not answer.done()
     listing.may_answer.set()
     assert answer.result(10) == {CLAIM}
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["it is answered", "it is not"])
+def test_all_who_wait_share_one_question(
+    kubelet: Kubelet, listing: Listing, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """A question that fails takes seconds; asked by one start after the other, the last ones would wait longer than kubelet does."""
+    came = threading.Semaphore(0)
+
+    def monotonic() -> float:
+        now = time.monotonic()
+        came.release()
+        return now
+
+    monkeypatch.setattr(handoff_kubelet, "time", SimpleNamespace(monotonic=monotonic, sleep=time.sleep))
+    listing.fails = fails
+    with kubelet.giving_away():
+        answers = [threads.submit(kubelet.claims) for _ in range(3)]
+        for _ in answers:
+            assert came.acquire(timeout=10)
+    errors = [answer.exception(10) for answer in answers]
+    assert listing.questions == 1
+    assert [isinstance(error, PodResourcesError) and error.absent for error in errors] == [fails] * 3
+    listing.fails = False
+    assert kubelet.claims() == {CLAIM}, "a later question is asked anew"
 
 
 def test_an_allocate_that_fails_leaves_kubelet_free_to_be_asked(kubelet: Kubelet) -> None:
