@@ -93,9 +93,13 @@ class ObservedHolders:
         self._namesakes.discard(pod.uid)
         return topology.holders.get((pod.namespace, pod.name, ""))
 
-    def keep(self, uid: str, topology: NodeTopology | None, deleted: datetime | None) -> bool:
-        """Keep a deleted pod's entry as observed until its node's agent has looked after ``deleted``; False where the agent does not look."""
+    def keep(self, uid: str, topologies: Mapping[str, NodeTopology], deleted: datetime | None) -> bool:
+        """Keep a deleted pod's entry as observed until its node's agent has looked after ``deleted``; False where the agent does not look, or the pod was never bound.
+
+        Whoever was bound from here counts, also if no watch or list has ever shown it bound.
+        """
         entry = self._ledger.get(uid)
+        topology = None if entry is None or entry.state is EntryState.PROMISED else topologies.get(entry.node)
         if entry is None or topology is None or not topology.holders_observed:
             return False
         self._ledger.enter(replace(entry, state=EntryState.OBSERVED, allocation=""))

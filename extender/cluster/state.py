@@ -97,7 +97,8 @@ class Cluster:
         before = self._topologies.get(topology.name)
         self._topologies[topology.name] = topology
         row, looked_at = self._columns.row(topology.name), topology.observed_at  # the row first: a new one may move the array
-        self._columns.heard_us[row] = NOT_TOLD if looked_at is None else microseconds(looked_at)
+        if before is None or before.observed_at != looked_at:  # told once more, by a list, it is no news, whatever was made of it (`close_stale`)
+            self._columns.heard_us[row] = NOT_TOLD if looked_at is None else microseconds(looked_at)
         if before is not None and before.is_same_for_placement(topology):
             self._hear(topology.name)
         else:
@@ -251,9 +252,7 @@ class Cluster:
         self._count_requests(raw, requests)
         pod = read_bound_pod(raw, self._resource, requests)
         if pod is None:
-            metadata = raw.get("metadata")
-            if isinstance(metadata, Mapping):
-                self._pod_holds_nothing(raw, metadata)
+            self._pod_holds_nothing(raw)
             return
         before = self._node_of_pod.get(pod.uid)
         if before is not None and before != pod.node:
@@ -303,7 +302,7 @@ class Cluster:
         self._observed.went(uid)
         node = self._node_of_pod.pop(uid, None)
         pod = None if node is None else self._bound[node].pop(uid, None)
-        if ended or node is None or not self._observed.keep(uid, self._topologies.get(node), deleted):
+        if ended or not self._observed.keep(uid, self._topologies, deleted):
             self.ledger.release(uid)
             if node is not None and pod is not None and ended:
                 self._observed.ended(node, (pod.namespace, pod.name))
@@ -311,10 +310,10 @@ class Cluster:
             self._closures.open(node, uid)
             self._update_observed(node)
 
-    def _pod_holds_nothing(self, raw: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    def _pod_holds_nothing(self, raw: Mapping[str, Any]) -> None:
         """Release a bound pod that has ended; an unbound one is news from before its binding, since no pod is ever unbound again."""
-        node = node_of(raw)
-        if not node:
+        node, metadata = node_of(raw), raw.get("metadata")
+        if not node or not isinstance(metadata, Mapping):
             return
         self._take_out(uid_of(metadata))
         if has_ended(raw):
@@ -419,6 +418,7 @@ class Cluster:
         """
         columns, n = self._columns, self._columns.count
         heard, silent = columns.heard_us[:n], columns.silent[:n]
+        np.minimum(heard, microseconds(now), out=heard)  # a clock that is ahead must not keep a node open for as long after its agent has gone
         is_old = heard < microseconds(now) - round(after_s * 1e6)
         old = np.flatnonzero(is_old & ~silent & (heard != NOT_TOLD)) if closing else np.zeros(0, np.int64)
         again = np.flatnonzero(silent & ~is_old)

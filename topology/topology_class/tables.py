@@ -22,6 +22,7 @@ import numpy as np
 from cachetools import LRUCache, cachedmethod
 from numpy.typing import NDArray
 
+from topology.capacity import offered_mib
 from topology.collective import Depth, MachineLinks, SetRates, machine_links, matched_gpus, numa_of, set_rates
 from topology.errors import InternalError
 from topology.inventory import Gpu, Inventory
@@ -93,6 +94,7 @@ class TopologyClass:
         self.key = key
         self.size = matrix.size
         self.models = tuple(gpu.model for gpu in gpus)
+        self._memory_mib = tuple(offered_mib(gpu.memory_mib) for gpu in gpus)  # whole GiB: a few MiB make no other card
         self.links = links
         self.weights = SEED_WEIGHTS
         self._matrix = matrix
@@ -175,6 +177,14 @@ class TopologyClass:
         return _frozen(over_pairs(pairs, np.maximum))
 
     @cached_property
+    def _memory(self) -> NDArray[np.int64]:
+        """(2**n,) int64: MiB of all members together, each in whole GiB; 0 for one of unknown size."""
+        sums = np.zeros(1, np.int64)
+        for mib in self._memory_mib:
+            sums = np.concatenate([sums, sums + mib])
+        return _frozen(sums)
+
+    @cached_property
     def on_one_numa_node(self) -> NDArray[np.bool_]:
         """(2**n,) bool: all members are known to be on one NUMA node; true below two members."""
         groups = self.numa_groups()
@@ -244,9 +254,9 @@ class TopologyClass:
         """Return the set of ``k`` GPUs to take from the free ``mask``, None where none has ``floor`` GB/s and no link beyond ``ceiling``.
 
         Of the sets within 1 percent of the best bandwidth the one whose remainder is worth most, then the fastest, the nearest on PCIe, the one whose
-        weakest link is strongest, the lowest GPUs. With ``careful=False`` (the pod does not care), and for a single GPU, every set that meets floor and
-        ceiling competes, and first comes the one that breaks the fewest whole NVLink islands. A single GPU has 0.0 GB/s. With ``one_numa`` only sets on one NUMA
-        node compete.
+        weakest link is strongest, the one with the least memory (larger cards serve more of the pods to come), the lowest GPUs. With ``careful=False`` (the pod does
+        not care), and for a single GPU, every set that meets floor and ceiling competes, and first comes the one that breaks the fewest whole NVLink islands. A
+        single GPU has 0.0 GB/s. With ``one_numa`` only sets on one NUMA node compete.
         """
         self._check(mask, k)
         return self._best_set(int(mask), k, _Limits(ceiling, floor, one_numa), careful)
@@ -262,7 +272,8 @@ class TopologyClass:
         remainder = -self.worth[mask ^ found]
         # Who needs no bandwidth breaks nothing that has some, whatever the demands of today say about its worth.
         broken = self.islands_broken(mask, found) if not careful or k == 1 else np.zeros(len(found))
-        first = np.lexsort((self._numbering[found], self.weakness[found], self._spread[found], -self.bandwidth[found], remainder, broken))[0]
+        keys = (self._numbering[found], self._memory[found], self.weakness[found], self._spread[found], -self.bandwidth[found], remainder, broken)
+        first = np.lexsort(keys)[0]
         return self.gpu_set(int(found[first]))
 
     def sets(self, mask: int, k: int, ceiling: Distance = Distance.SYS, floor: float = 0.0, *, one_numa: bool = False) -> NDArray[np.int64]:

@@ -357,6 +357,28 @@ def test_a_silent_agent_closes_its_node_and_a_heartbeat_opens_it_again(zone: Any
     assert is_open(made, "b")
 
 
+def test_a_node_whose_clock_is_ahead_is_closed_as_soon_as_any_other_after_its_agent_falls_silent():
+    """What an agent said last is no later than when it was heard, and a list that tells it once more says nothing new."""
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    made = state()
+    ahead = changed(TOPOLOGY["b"])
+    ahead["status"]["observedAt"] = (now + timedelta(hours=2)).isoformat()
+    made.apply_topology(ahead)
+    made.close_stale(now, 180.0)
+    assert is_open(made, "b")
+    made.close_stale(now + timedelta(seconds=180), 180.0)
+    assert is_open(made, "b")
+    made.close_stale(now + timedelta(seconds=181), 180.0)
+    assert closed(made, "b")[0] is Refusal.STALE
+    made.apply_topology(ahead)
+    made.close_stale(now + timedelta(seconds=182), 180.0)
+    assert closed(made, "b")[0] is Refusal.STALE, "a list has shown the same once more"
+    ahead["status"]["observedAt"] = (now + timedelta(hours=2, seconds=183)).isoformat()
+    made.apply_topology(ahead)
+    made.close_stale(now + timedelta(seconds=183), 180.0)
+    assert is_open(made, "b")
+
+
 def told_of_hand_off(status: str, reason: str) -> JsonObject:
     """Return the GPUTopology of b whose agent tells that of its registration with kubelet."""
     found = changed(TOPOLOGY["b"])

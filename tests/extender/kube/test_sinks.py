@@ -75,6 +75,23 @@ def test_a_list_that_lacks_a_pod_bound_here_means_that_it_is_gone(cluster: Clust
     assert free(cluster) == 8
 
 
+def test_a_pod_bound_here_that_is_gone_before_any_watch_showed_it_stays_a_holder_where_the_agent_looks(cluster: Cluster) -> None:
+    """The watch is broken, the pod is bound and starts, it is deleted by force, and the next list lacks it: its containers may run."""
+    cluster.apply_topology(changed(sample("dgx1v", NODE).to_object(), holders={7: "default/another"}))
+    uid = promised(cluster, "a", *UUIDS[:2])
+    cluster.ledger.confirm(uid)
+    PodSink(cluster).forget(uid)
+    assert free(cluster) == 5
+
+
+def test_a_promised_pod_that_is_deleted_unbound_holds_nothing_even_where_the_agent_looks(cluster: Cluster) -> None:
+    """Nothing of it can run: its Binding names its UID, and no pod has that any more."""
+    cluster.apply_topology(changed(sample("dgx1v", NODE).to_object(), holders={7: "default/another"}))
+    promised(cluster, "a", *UUIDS[:2])
+    PodSink(cluster).remove(pod("a").gpus(2).build())
+    assert free(cluster) == 7
+
+
 @pytest.mark.parametrize(
     ("status", "left"),
     [

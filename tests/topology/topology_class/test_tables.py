@@ -266,6 +266,17 @@ def test_single_gpus_leave_switch_pairs_and_sockets_whole_where_there_is_no_nvli
     assert taken(class_of(PCIE8_PHB), PCIE8_PHB.everything, 1, 1, 1, 1) == [(0,), (1,), (2,), (3,)]
 
 
+@pytest.mark.parametrize("order", list(permutations((24_564, 46_068, 46_068, 24_570))), ids=str)
+def test_of_unlike_cards_with_equal_links_those_with_the_least_memory_are_taken_first(order: tuple[int, ...]):
+    """The larger card stays for a pod that needs one; some MiB more or less, as firmware reserves them, make no larger card."""
+    matrix = matrix_of(*uniform(4, "NODE"))
+    kind = topology_class(matrix, Inventory(tuple(Gpu(index=at, memory_mib=mib) for at, mib in enumerate(order))))
+    small = tuple(at for at, mib in enumerate(order) if mib < 40_000)
+    large = tuple(at for at, mib in enumerate(order) if mib > 40_000)
+    assert taken(kind, 0b1111, 2, 2) == [small, large]
+    assert taken(kind, 0b1111, 1, 1, 1, 1, careful=False) == [(at,) for at in (*small, *large)]
+
+
 def test_equal_sets_behind_nvswitch_are_taken_near_together_and_from_the_front():
     matrix = matrix_of(*uniform(8, "NV18"), numa=("0", "1", "0", "1", "0", "1", "0", "1"))
     assert taken(topology_class(matrix, HGX_H100_8.inventory), 0xFF, 4, 4) == [(0, 2, 4, 6), (1, 3, 5, 7)]
