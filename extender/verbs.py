@@ -276,6 +276,8 @@ class Verbs:
         except DemandError as error:
             return protocol.error_answer(f"pod {call.pod}: {error}")
         outcome = await self.bindings.bind(call, demand)
+        if not outcome.error:
+            self._demands.pop(call.uid, None)
         bound = bound_of(call.node, outcome.error, outcome.plan, self.cluster.view())
         self.decisions.bind(call.pod, call.uid, bound)
         self._tell_placement(call, outcome, bound)

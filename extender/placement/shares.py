@@ -24,7 +24,11 @@ from topology.topology_class import ALMOST, TopologyClass, members
 
 # Work on one pod in one room, in looks at the sets of one container, 0.1 ms each: 0.3 s at most, far more than a pod of up to four containers needs. What needs more is
 # refused although a split may exist; no other call is answered meanwhile. Machines on which more sets are alike than are looked at are those where all are (NVSwitch).
+# A pod of more containers may find no plan in a room for as long as it looks, on one nearly full node after the other: with a tenth of the looks hundreds of
+# such nodes still take less than a Lease lasts, and next to all of the plans are found (decision 18).
 _MOST_LOOKS: Final = 3_000
+_LOOKS_FOR_MANY: Final = 300
+_MANY: Final = 5  # containers
 _LOOKS_AT_EQUALS: Final = 64
 _SETS_A_LOOK: Final = 64  # a look at more sets takes longer by as much
 DIGITS: Final = 6  # equal hardware must compare equal, whatever the order in which its costs were added up
@@ -72,7 +76,7 @@ def plan_shares(shape: Shape, kind: TopologyClass, room: Room, preference: Prefe
         mib = shape.parts[0].mib
         bit = best_gpu(kind, room, mib, lambda: preference.costs_on(kind, room, mib))
         return None if bit < 0 else as_plan(kind, (1 << bit,))
-    masks = _Search(shape, kind, room, preference).best()
+    masks = _Search(shape, kind, room, preference, _Looks(_MOST_LOOKS if len(shape.parts) < _MANY else _LOOKS_FOR_MANY)).best()
     return None if masks is None else as_plan(kind, masks)
 
 
@@ -174,7 +178,7 @@ _State = tuple[int, _Use, tuple[_Started, ...]]
 class _Looks:
     """How much work may still be done: in all, and for the sake of sets that are as good as one that leads to a plan."""
 
-    left: int = _MOST_LOOKS
+    left: int
     at_equals: int = _LOOKS_AT_EQUALS
 
 
@@ -182,7 +186,7 @@ class _Looks:
 class _Search:
     """The search for the sets of several containers, what is hardest to place first: of all plans the one with the best set for the first, then for the second, and so on.
 
-    Complete but for `_MOST_LOOKS`. A set is tried before another where its key is less, and where one leads to a plan, only those with the same key are tried beside it,
+    Complete but for ``looks``. A set is tried before another where its key is less, and where one leads to a plan, only those with the same key are tried beside it,
     so that the numbering of the GPUs decides nothing but ties. ``known`` keeps what came of each state: which container took which GPU makes no difference to those after it.
     """
 
@@ -190,7 +194,7 @@ class _Search:
     kind: TopologyClass
     node: Room
     preference: Preference
-    looks: _Looks = field(default_factory=_Looks)
+    looks: _Looks
     known: dict[_State, _Found | None] = field(default_factory=dict)
 
     def best(self) -> tuple[int, ...] | None:

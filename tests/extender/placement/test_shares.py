@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
+from random import Random
 
 import numpy as np
 import pytest
@@ -359,3 +360,12 @@ def test_a_pod_of_many_containers_that_does_not_fit_is_answered_without_trying_e
     """One pod must not hold up the calls of all others. Counted, not timed: 8! orders would be 40,320."""
     assert planned(wanted, machine, room_of([24] * 8)) is None
     assert looks() < 2000
+
+
+def test_a_pod_of_many_containers_is_given_up_soon_on_each_of_many_nodes_that_are_nearly_full(looks: Callable[[], int]):
+    """A filter call asks about hundreds, and one that outlasts the Lease ends the leader: a tenth of the work of a pod of few containers on each."""
+    wanted, random = shape(*[(APP, 1, 10 + number % 8) for number in range(20)]), Random(5)
+    rooms = [room_of([random.choice((0, 5, 11, 12, 20, 25, 33, 40, 60)) for _ in range(8)], offered=80) for _ in range(30)]
+    in_vain = [planned(wanted, HGX_H100_8, room) for room in rooms].count(None)
+    assert in_vain > 25
+    assert looks() < 300 * len(rooms)
