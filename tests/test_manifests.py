@@ -17,6 +17,8 @@ from extender.app import OpenGate, embedded, make_probe_app
 from extender.cli import app as command_line
 from extender.kube.lease import LEADER_LABEL
 from extender.metrics import Metrics
+from extender.notices import NoticeReason
+from extender.reasons import Refusal
 from extender.serving import lease_name
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot
@@ -375,6 +377,12 @@ def test_the_image_runs_without_root_and_without_what_built_it() -> None:
 # --- the guide ------------------------------------------------------------------------------------------------------
 
 GUIDE = (REPOSITORY / "docs" / "on-a-cluster.md").read_text(encoding="utf-8")
+
+
+def test_the_guide_names_every_closure_and_every_event_of_the_extender() -> None:
+    """An alert tells the code alone, and an event its reason: the guide says what to do."""
+    named = set(re.findall(r"`(\w+)`", GUIDE))
+    assert {refusal.name for refusal in Refusal if refusal.is_closure} | set(NoticeReason) <= named
 
 
 def test_the_guide_links_to_files_that_exist() -> None:
