@@ -4,14 +4,24 @@ Every command imports what it needs inside, so that `linkwise inspect` does not 
 exit status 2, never in a traceback.
 """
 
+import contextlib
+import errno
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from topology.cli import app
+from topology.cli import app, printable
 from topology.errors import InputError
+
+_NO_ROOM: Final = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+)  # what a file says that stdout was sent to; a pipe that is closed is typer's business
 
 
 @app.command()
@@ -34,11 +44,13 @@ def serve(
 
     options = ServeOptions(host, port, probe_port, tls_cert, tls_key, client_ca)
     if snapshot is not None:
-        serve_snapshot_command(snapshot, bindings, options, typer.echo)
+        if kubeconfig is not None or context is not None or probe_port:
+            raise InputError("--kubeconfig, --context and --probe-port go without --snapshot: a snapshot is served without any cluster, on one port")
+        serve_snapshot_command(snapshot, bindings, options, _tell)
     elif bindings is not None:
         raise InputError("--bindings goes with --snapshot; on a cluster bindings are posted to the API server")
     else:
-        serve_cluster_command(kubeconfig, context, options, typer.echo)
+        serve_cluster_command(kubeconfig, context, options, _tell)
 
 
 @app.command()
@@ -173,10 +185,45 @@ def _write(path: Path, content: str) -> None:
     typer.echo(f"Picture: {path}")
 
 
+def _tell(text: str) -> None:
+    """Tell what nobody has to hear: a program that serves goes on where its stdout is closed or full."""
+    try:
+        typer.echo(text)
+    except OSError:
+        _stdout_to_nowhere()
+
+
 def main() -> None:
-    """Run the command line; bad input is one sentence and exit status 2."""
+    """Run the command line; bad input is one sentence and exit status 2, output that finds no room one and exit status 1."""
+    _open_streams()
     try:
         app()
     except InputError as error:
-        typer.echo(f"linkwise: {error}", err=True)
+        typer.echo(f"linkwise: {printable(str(error))}", err=True)
         sys.exit(2)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _stdout_to_nowhere()
+        typer.echo(f"linkwise: the output cannot be written: {error.strerror}", err=True)
+        sys.exit(1)
+
+
+def _open_streams() -> None:
+    """Give a process that was started with closed streams ones that lead nowhere, and let stdout replace what its encoding does not have.
+
+    Without the first, the next file or socket gets the number of stdout, and what is printed goes there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+
+
+def _stdout_to_nowhere() -> None:
+    """Let what is left of the output vanish: Python would try to write it once more at its end, and tell of that failure too."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a stdout without a file, as under test
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,6 +4,7 @@ Called by `cli` alone. Checks what the options say together; what is served is p
 """
 
 import gc
+import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,12 +41,37 @@ class ServeOptions:
         for option, file in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key), ("--client-ca", self.client_ca)):
             if file is not None and not file.is_file():
                 raise InputError(f"{option} {file}: no such file; accepted: a PEM file")
+        _check(self.tls_cert, self.tls_key, self.client_ca)
         return Tls(self.tls_cert, self.tls_key, self.client_ca)
+
+
+def _check(cert: Path, key: Path, client_ca: Path | None) -> None:
+    """Raise InputError for files that TLS cannot be served with: now, and not when the whole cluster has been taken in."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key, password=lambda: "")  # nobody is there to type a passphrase
+    except (OSError, ValueError) as error:
+        accepted = "accepted: PEM files of a certificate and of its own key, which has no passphrase"
+        raise InputError(f"--tls-cert {cert} and --tls-key {key} cannot be used together: {_why(error)}; {accepted}") from error
+    try:
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--client-ca {client_ca} cannot be used: {_why(error)}; accepted: a PEM file of certificates") from error
+
+
+def _why(error: Exception) -> str:
+    """Return OpenSSL's reason without the place in its source."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "it is no PEM file").lower().replace("_", " ")
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def serve_snapshot_command(snapshot: Path, bindings: Path | None, options: ServeOptions, say: Callable[[str], None]) -> None:
     """Serve a snapshot until a signal."""
     tls = options.tls()
+    if bindings is not None:
+        _check_writable(bindings)
     write_log_lines()
     collect_rarely()
     keep_freed_memory()
@@ -54,6 +80,14 @@ def serve_snapshot_command(snapshot: Path, bindings: Path | None, options: Serve
     for problem in problems:
         sys.stderr.write(f"warning: {problem}\n")
     run(application, options.host, options.port, lambda url: say(f"Linkwise serves {snapshot} on {url}"), tls)
+
+
+def _check_writable(bindings: Path) -> None:
+    """Raise InputError where no Binding could be appended: else the first pod would hear of it."""
+    try:
+        bindings.open("ab").close()
+    except OSError as error:
+        raise InputError(f"--bindings {bindings} cannot be written: {error.strerror or error}") from error
 
 
 def serve_cluster_command(kubeconfig: Path | None, context: str | None, options: ServeOptions, say: Callable[[str], None]) -> None:

@@ -60,4 +60,4 @@ def read_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         name, _, problem = first_problem(error).partition(": ")
-        raise InputError(f"environment variable LINKWISE_{name.upper()}: {problem}") from error
+        raise InputError(f"environment variable LINKWISE_{name.upper()}={error.errors()[0]['input']}: {problem}") from error

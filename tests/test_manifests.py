@@ -17,11 +17,15 @@ from extender.app import OpenGate, embedded, make_probe_app
 from extender.cli import app as command_line
 from extender.kube.lease import LEADER_LABEL
 from extender.metrics import Metrics
+from extender.notices import NoticeReason
+from extender.reasons import Refusal
 from extender.serving import lease_name
 from extender.settings import Settings
 from extender.snapshot_file import Snapshot
 from tests.builders import cluster, extender_on
 from tests.rights import AGENT, EXTENDER, HAND_OFF, NAMESPACE, Request
+from topology.agent.handoff.series import Series
+from topology.agent.metrics import Metrics as AgentMetrics
 from topology.agent.settings import agent_settings
 from topology.api import annotations
 from topology.api.crd import crd
@@ -375,6 +379,12 @@ def test_the_image_runs_without_root_and_without_what_built_it() -> None:
 GUIDE = (REPOSITORY / "docs" / "on-a-cluster.md").read_text(encoding="utf-8")
 
 
+def test_the_guide_names_every_closure_and_every_event_of_the_extender() -> None:
+    """An alert tells the code alone, and an event its reason: the guide says what to do."""
+    named = set(re.findall(r"`(\w+)`", GUIDE))
+    assert {refusal.name for refusal in Refusal if refusal.is_closure} | set(NoticeReason) <= named
+
+
 def test_the_guide_links_to_files_that_exist() -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)\)", GUIDE)
     assert links
@@ -438,13 +448,28 @@ RULES: list[JsonObject] = [
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.get("alert") or rule["record"]))
 def test_a_rule_speaks_of_series_that_there_are(rule: JsonObject) -> None:
-    served = {family.name for family in Metrics().registry.collect()}
+    agent = AgentMetrics().registry
+    Series(agent)
+    served = {family.name for registry in (Metrics().registry, agent) for family in registry.collect()}
     series = {f"{name}{suffix}" for name in served for suffix in ("", "_total", "_bucket", "_sum", "_count")} | {
         each["record"] for each in RULES if "record" in each
     }
     named = set(re.findall(r"\b(?:linkwise|process)[a-z0-9_:]+", rule["expr"]))
     assert named
     assert named <= series
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if "alert" in rule], ids=lambda rule: str(rule["alert"]))
+def test_no_alert_adds_up_what_every_replica_tells_of_the_whole_cluster(rule: JsonObject) -> None:
+    """With two replicas two closed nodes were told for each one."""
+    gauges = {family.name for family in Metrics().registry.collect() if family.type == "gauge"}
+    assert not [gauge for gauge in gauges if re.search(rf"sum[^)]*\) \({gauge}\b", rule["expr"])]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Deployment", "linkwise-extender"), ("DaemonSet", "linkwise-agent")])
+def test_no_service_of_the_namespace_writes_into_the_settings(kind: str, name: str) -> None:
+    """Kubernetes makes variables of the names of Services; a Service linkwise-agent-metrics would be one of the agent's settings."""
+    assert pod_of(kind, name)["enableServiceLinks"] is False
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if "alert" in rule], ids=lambda rule: str(rule["alert"]))

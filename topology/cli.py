@@ -128,7 +128,7 @@ def _numbers(text: str) -> frozenset[int]:
     for part in text.split(","):
         found = re.fullmatch(r"\s*([0-9]{1,3})(?:\s*-\s*([0-9]{1,3}))?\s*", part)
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            _stop(f"--free {_printable(text)} cannot be read; accepted: numbers of GPUs and ranges, for example 0,3,5-7")
+            _stop(f"--free {printable(text)} cannot be read; accepted: numbers of GPUs and ranges, for example 0,3,5-7")
         numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
     return frozenset(numbers)
 
@@ -137,7 +137,7 @@ def _report(source: str, asked: _Asked) -> "Report":
     from topology.inspection import inspect as look
     from topology.inspection import unreadable
 
-    name = "stdin" if source == STDIN else _printable(source)
+    name = "stdin" if source == STDIN else printable(source)
     try:
         text = _read(source)
     except (OSError, ValueError) as error:
@@ -151,7 +151,7 @@ def _print_report(report: "Report", output: Output, *, first: bool) -> None:
     if output is Output.JSON:
         typer.echo(report.json_line())
     elif report.error is not None:
-        typer.echo(f"linkwise: {report.source}: {_printable(report.error.message)} ({report.error.kind})", err=True)
+        typer.echo(f"linkwise: {report.source}: {printable(report.error.message)} ({report.error.kind})", err=True)
     elif output is Output.TEXT:
         from topology.inspection.text import report_for_people
 
@@ -171,7 +171,7 @@ def _read_inventory(files: list[str]) -> "Inventory":
         try:
             found.append(read_inventory(_read(file)))
         except (OSError, ValueError, LinkwiseError) as error:
-            _stop(f"--gpus {_printable(file)}: {_why(error)}")
+            _stop(f"--gpus {printable(file)}: {_why(error)}")
     return merge_all(found)
 
 
@@ -181,7 +181,7 @@ def _read_p2p(file: str) -> "P2pMatrix":
     try:
         return read_p2p(_read(file))
     except (OSError, ValueError, LinkwiseError) as error:
-        _stop(f"--p2p {_printable(file)}: {_why(error)}")
+        _stop(f"--p2p {printable(file)}: {_why(error)}")
 
 
 @app.command()
@@ -240,7 +240,7 @@ def agent(
         write_log_lines()
         run_agent(settings)
     except LinkwiseError as error:
-        typer.echo(f"linkwise: {_printable(str(error))}", err=True)
+        typer.echo(f"linkwise: {printable(str(error))}", err=True)
         raise typer.Exit(exit_status(error)) from error
 
 
@@ -286,7 +286,7 @@ def doctor(
     try:
         settings = agent_settings(node_name or socket.gethostname().lower(), nvidia_smi, kubeconfig=kubeconfig, context=context)
     except LinkwiseError as error:
-        _stop(_printable(str(error)))
+        _stop(printable(str(error)))
     sockets = RUNTIME_SOCKETS if runtime_socket is None else (runtime_socket,)
     chain = []
     for one in examine(Asked(settings, None if hand_off is None else hand_off.value, agent_port, server, service, sockets)):
@@ -326,7 +326,7 @@ def _why(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a file name or a message as a terminal may be given it: no control characters, no lone surrogates."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 

@@ -75,7 +75,10 @@ class KubeClient:
         """Return a client by kubeconfig, or by the pod's own account where there is none; raises InputError with a sentence."""
         configuration = Configuration()
         in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
-        where = "the pod's service account" if in_cluster else f"kubeconfig {kubeconfig or os.environ.get('KUBECONFIG') or '~/.kube/config'}"
+        files = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
+        where = "the pod's service account" if in_cluster else f"kubeconfig {files}"
+        if not in_cluster and not _any_exists(files):
+            raise InputError(f"{where} cannot be used: no such file; accepted: --kubeconfig FILE, or a pod with a service account")
         try:
             if in_cluster:
                 load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the official client has no types here
@@ -188,6 +191,14 @@ class KubeClient:
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     while line := await content.readuntil(b"\n"):
         yield line
+
+
+def _any_exists(files: str) -> bool:
+    """Tell whether there is any of the files that are named as KUBECONFIG names them.
+
+    The library writes a line of its own about a missing file, and goes on to complain of what an empty configuration lacks.
+    """
+    return any(Path(file).expanduser().exists() for file in files.split(os.pathsep))
 
 
 def _check(method: str, path: str, status: int, answer: bytes) -> None:

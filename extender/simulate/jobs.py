@@ -15,7 +15,7 @@ from typing import Any, Final
 from extender.protocol import JsonObject
 from extender.snapshot_file import parse_snapshot
 from topology.api.annotations import ALLOCATION, DOMAIN, GPU_MEMORY, GPU_MODEL, WHOLE_GPU
-from topology.errors import InputError
+from topology.errors import InputError, SnapshotError
 
 PREFIX: Final = f"simulate.{DOMAIN}/"
 ARRIVES_AT: Final = PREFIX + "arrives-at"
@@ -84,7 +84,11 @@ def _counted(names: Iterator[str]) -> dict[str, int]:
 
 
 def _of_pods(data: bytes, where: str) -> Iterator[Job]:
-    snapshot = parse_snapshot(data, where)
+    try:
+        snapshot = parse_snapshot(data, where)
+    except SnapshotError as error:  # the same sentence about the other file
+        what = str(error).partition("; accepted: ")[0].removeprefix("snapshot ")
+        raise InputError(f"workload {what}; accepted: {_ACCEPTED}") from error
     if snapshot.problems:
         raise InputError(f"workload {snapshot.problems[0]}")
     for pod in snapshot.pods:

@@ -54,6 +54,11 @@ def snapshot(tmp_path: Path) -> Path:
         pytest.param(["serve", "--snapshot", "SNAPSHOT", "--host", "no such host"], "--host no such host: ", id="no address"),
         pytest.param(["serve", "--snapshot", "SNAPSHOT", "--host", "." * 70], "accepted: an address of this machine", id="a name that is none"),
         pytest.param(["serve", "--bindings", "x"], "--bindings goes with --snapshot; ", id="bindings of a real cluster"),
+        pytest.param(["serve", "--snapshot", "SNAPSHOT", "--kubeconfig", "x"], "go without --snapshot", id="a snapshot and a cluster"),
+        pytest.param(["serve", "--snapshot", "SNAPSHOT", "--probe-port", "8889"], "go without --snapshot", id="a second port for a snapshot"),
+        pytest.param(["serve", "--snapshot", "SNAPSHOT", "--bindings", "/"], "--bindings / cannot be written: Is a directory", id="bindings nowhere"),
+        pytest.param(["serve", "--kubeconfig", "/no/file"], "kubeconfig /no/file cannot be used: no such file; accepted: ", id="no kubeconfig"),
+        pytest.param(["simulate", "EMPTY"], "workload EMPTY is empty; accepted: a list of pods", id="an empty workload"),
         pytest.param(["explain", "node", "a"], "linkwise explain node: unknown kind; accepted: pod", id="another kind"),
         pytest.param(["explain", "pod", "two"], "two: which pod? Accepted: NAMESPACE/NAME", id="no namespace"),
         pytest.param(["explain", "pod", "a/b", "--output", "xml"], "--output xml: unknown form; accepted: text, json", id="another form"),
@@ -67,13 +72,64 @@ def test_bad_input_is_one_sentence_and_status_2(linkwise: Run, snapshot: Path, t
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
     assert line.startswith("linkwise: ")
-    assert sentence in line
+    assert sentence.replace("EMPTY", files["EMPTY"]) in line
 
 
 def test_a_setting_that_cannot_be_is_one_sentence(linkwise: Run, snapshot: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LINKWISE_POLICY", "binpack")
     status, _, err = linkwise("serve", "--snapshot", str(snapshot))
-    assert (status, err) == (2, "linkwise: environment variable LINKWISE_POLICY: Input should be 'pack', 'spread' or 'gpuallocator'\n")
+    assert (status, err) == (2, "linkwise: environment variable LINKWISE_POLICY=binpack: Input should be 'pack', 'spread' or 'gpuallocator'\n")
+
+
+SMALL = str(ROOT / "examples/topo/dgx1v.txt")
+SAMPLE = str(ROOT / "examples/gputopologies.yaml")
+
+
+def _in_a_shell(line: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a line of shell in which LINKWISE stands for the command, and $1 and so on for the arguments."""
+    command = line.replace("LINKWISE", f"{sys.executable} -m extender")
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    return subprocess.run(
+        ["/bin/bash", "-c", command, "-", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("command", ["inspect $1", "links --output json", "--version"])
+def test_output_that_finds_no_room_is_one_sentence_and_status_1(command: str):
+    """A full disk under a redirected output is the user's to hear of, in a line."""
+    done = _in_a_shell(f"LINKWISE {command} > /dev/full", SMALL)
+    assert (done.returncode, done.stderr) == (1, "linkwise: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("line", ["LINKWISE inspect $1 | head -1", "LINKWISE inspect $1 >&-", "LINKWISE --help | true", "LINKWISE inspect $1 2>&-"])
+def test_a_reader_that_goes_away_and_closed_streams_are_no_failure_to_tell_of(line: str):
+    """Nothing is said where nobody listens any more."""
+    assert _in_a_shell(line, SMALL).stderr == ""
+
+
+def test_a_closed_stdin_is_an_empty_one():
+    """A service manager starts programs without stdin."""
+    done = _in_a_shell("LINKWISE inspect <&-")
+    assert (done.returncode, done.stderr) == (2, "linkwise: stdin: the text is empty; wanted: the output of `nvidia-smi topo -m` (empty)\n")
+
+
+def test_help_is_printed_where_the_terminal_has_no_unicode():
+    """Letters that it lacks are replaced."""
+    done = _in_a_shell("PYTHONIOENCODING=ascii LINKWISE inspect --help")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_argument_that_is_no_text_is_named_as_well_as_it_can_be():
+    """File names are bytes, and bad input must not end in a traceback because of them."""
+    done = _in_a_shell("LINKWISE simulate $'/no/\\xff'")
+    assert (done.returncode, done.stderr) == (2, "linkwise: workload /no/? cannot be read: No such file or directory\n")
+
+
+@pytest.mark.parametrize("stdout", [">&-", ">/dev/full"])
+def test_the_extender_serves_where_nobody_reads_its_stdout(stdout: str):
+    """The line with the address is no reason to fail; an interrupt ends it in good order."""
+    done = _in_a_shell(f"timeout --preserve-status -s INT 3 LINKWISE serve --port 0 --snapshot $1 {stdout}", SAMPLE)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +12,24 @@ from topology.errors import InputError
 PLAIN = ServeOptions("127.0.0.1", 0, 0, None, None, None)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate that is its own authority, its key, and the key under a passphrase, made by openssl."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the throw-away certificates, is not installed")
+    place = tmp_path_factory.mktemp("pki")
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=x")
+    lock = ("ec", "-in", "tls.key", "-aes128", "-passout", "pass:secret", "-out", "locked.key")
+    for command in ((*new, "-keyout", "tls.key", "-out", "tls.crt"), (*new, "-keyout", "other.key", "-out", "ca.crt"), lock):
+        subprocess.run(["openssl", *command], cwd=place, check=True, capture_output=True)
+    return place
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path, Path]:
-    made = (tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
-    for file in made:
-        file.touch()
-    return made
+def files(made: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Certificate, key and authority, of which a test may take one away."""
+    cert, key, ca = (Path(shutil.copy(made / name, tmp_path)) for name in ("tls.crt", "tls.key", "ca.crt"))
+    return cert, key, ca
 
 
 def test_without_certificates_there_is_no_tls() -> None:
@@ -44,6 +58,26 @@ def test_a_file_that_is_not_there_is_named_with_its_option(files: tuple[Path, Pa
     files[position].unlink()
     cert, key, ca = files
     with pytest.raises(InputError, match=f"{option} {files[position]}: no such file"):
+        replace(PLAIN, tls_cert=cert, tls_key=key, client_ca=ca).tls()
+
+
+@pytest.mark.parametrize(
+    ("position", "content", "sentence"),
+    [
+        pytest.param(0, "", "--tls-cert .* and --tls-key .* cannot be used together: .*; accepted: PEM files", id="an empty certificate"),
+        pytest.param(1, "no key", "--tls-cert .* and --tls-key .* cannot be used together: .*; accepted: PEM files", id="a key that is none"),
+        pytest.param(1, "other.key", "cannot be used together: key values mismatch; accepted: PEM files", id="the key of another certificate"),
+        pytest.param(1, "locked.key", "which has no passphrase", id="a key under a passphrase"),
+        pytest.param(2, "", "--client-ca .* cannot be used: .*; accepted: a PEM file of certificates", id="an empty authority"),
+    ],
+)
+def test_what_is_no_certificate_is_a_sentence_before_anything_is_served(
+    files: tuple[Path, Path, Path], made: Path, position: int, content: str, sentence: str
+) -> None:
+    """It was a traceback of OpenSSL's, after the whole cluster had been listed."""
+    files[position].write_text((made / content).read_text() if content.endswith(".key") else content)
+    cert, key, ca = files
+    with pytest.raises(InputError, match=sentence):
         replace(PLAIN, tls_cert=cert, tls_key=key, client_ca=ca).tls()
 
 

@@ -42,7 +42,7 @@ def test_the_environment_sets_each_by_its_name(monkeypatch: pytest.MonkeyPatch):
 )
 def test_a_value_that_cannot_be_is_refused_by_the_name_of_its_variable(monkeypatch: pytest.MonkeyPatch, name: str, value: str):
     monkeypatch.setenv(f"LINKWISE_{name}", value)
-    with pytest.raises(InputError, match=f"^environment variable LINKWISE_{name}: (Input|String) should "):
+    with pytest.raises(InputError, match=f"^environment variable LINKWISE_{name}={value}: (Input|String) should "):
         read_settings()
 
 

@@ -17,7 +17,7 @@ The running agent, `linkwise agent` without --once, is `running.run_agent`; it a
     running  ->  prober (probe's `look`, again and again)  and  holders -> pod_resources (kubelet: who holds what)
                    -> wanted (recall: what an earlier look knew; publication; a failing driver) -> publish (api_server, changes) with metrics and said
 
-This package alone in `topology` may talk to Kubernetes. The device plugin belongs here and is not built yet.
+This package alone in `topology` may talk to Kubernetes. The device plugin is `handoff`.
 """
 
 from collections.abc import Callable

@@ -3,12 +3,13 @@
 Read once at start-up, frozen afterwards. `probe` and the parts of the running agent get the object; nothing below reads the environment again.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from topology.api.allocation import first_problem
 from topology.api.annotations import WHOLE_GPU
@@ -20,13 +21,14 @@ POD_RESOURCES_SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock"
 # A healthy nvidia-smi needs 1 to 5 s on an 8-GPU machine without persistence mode; more than this and the driver is stuck.
 TIMEOUT_S: Final = 20.0
 
+_PREFIX: Final = "LINKWISE_AGENT_"
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # a DNS-1123 subdomain, as Kubernetes demands it of a Node
 
 
 class AgentSettings(BaseSettings):
     """Settings of the node agent. ``nvidia_smi`` None means: the one on PATH."""
 
-    model_config = SettingsConfigDict(env_prefix="LINKWISE_AGENT_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
 
     node_name: Annotated[str, Field(max_length=253, description="the node, and the name of its GPUTopology")]
     nvidia_smi: Annotated[str | None, Field(description="path of nvidia-smi")] = None
@@ -34,7 +36,7 @@ class AgentSettings(BaseSettings):
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="how long one call of nvidia-smi may take")] = TIMEOUT_S
 
     # The running agent. Every pace is in seconds.
-    kubeconfig: Annotated[Path | None, Field(description="cluster and account; None: those of the pod, else ~/.kube/config")] = None
+    kubeconfig: Annotated[Path | None, Field(description="cluster and account; if not given those of the pod, else ~/.kube/config")] = None
     context: Annotated[str | None, Field(description="context of the kubeconfig")] = None
     metrics_port: Annotated[int, Field(ge=0, le=65535, description="where /metrics and /healthz are served; 0: nowhere")] = 0
     probe_every_s: Annotated[float, Field(gt=0, description="between two looks at the hardware")] = 30.0
@@ -86,7 +88,22 @@ def agent_settings(
     if not _NODE_NAME.fullmatch(node_name):
         raise InputError(f"node name {node_name!r} is not one of Kubernetes; accepted: lower-case letters, digits, - and .")
     options: dict[str, Any] = {"nvidia_smi": nvidia_smi, "sysfs_root": sysfs_root, "timeout_s": timeout_s, **more}
+    given = {"node_name": node_name, **{name: value for name, value in options.items() if value is not None}}
     try:
-        return AgentSettings(node_name=node_name, **{name: value for name, value in options.items() if value is not None})
+        return AgentSettings(**given)
     except ValidationError as error:
-        raise InputError(f"agent settings: {first_problem(error)}") from error
+        raise InputError(_sentence(error, given)) from error
+    except SettingsError as error:  # of the settings that are no single value: what stands there is no JSON
+        name, value = next((each, os.environ[each]) for each in _LISTS if each in os.environ)
+        raise InputError(f'environment variable {name}={value}: no JSON; accepted: a JSON list of paths, for example ["/etc/cdi"]') from error
+
+
+_LISTS: Final = (f"{_PREFIX}NVIDIA_CDI_DIRS",)  # the variables that hold JSON
+
+
+def _sentence(error: ValidationError, given: dict[str, Any]) -> str:
+    """Name what is wrong as the administrator wrote it: by its variable, or by its name where an option gave it."""
+    path, _, problem = first_problem(error).partition(": ")
+    name = path.partition(".")[0]
+    value = error.errors()[0]["input"]
+    return f"agent settings: {path}={value}: {problem}" if name in given else f"environment variable {_PREFIX}{name.upper()}: {value}: {problem}"

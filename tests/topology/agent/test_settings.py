@@ -60,7 +60,25 @@ def test_the_environment_sets_what_no_option_says(monkeypatch: pytest.MonkeyPatc
 
 def test_an_environment_that_cannot_be_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKWISE_AGENT_TIMEOUT_S", "soon")
-    with pytest.raises(InputError, match=r"agent settings: timeout_s: .* number"):
+    with pytest.raises(InputError, match=r"^environment variable LINKWISE_AGENT_TIMEOUT_S: soon: .* number"):
+        agent_settings("node-a")
+
+
+@pytest.mark.parametrize("value", ["/etc/cdi", "", "[", "['/etc/cdi']"])
+def test_a_list_that_is_no_json_is_refused_with_its_form(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Administrators write a path there; it ended the agent with a traceback."""
+    monkeypatch.setenv("LINKWISE_AGENT_NVIDIA_CDI_DIRS", value)
+    with pytest.raises(InputError) as caught:
+        agent_settings("node-a")
+    expected = f'environment variable LINKWISE_AGENT_NVIDIA_CDI_DIRS={value}: no JSON; accepted: a JSON list of paths, for example ["/etc/cdi"]'
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(("name", "value"), [("HAND_OFF", "on"), ("HEARTBEAT_S", "x"), ("START_PATIENCE_S", "60"), ("NVIDIA_CDI_DIRS", "[1]")])
+def test_a_variable_that_cannot_be_is_named_as_it_was_written(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """What the DaemonSet's manifest holds is the variable, and no name of a field."""
+    monkeypatch.setenv(f"LINKWISE_AGENT_{name}", value)
+    with pytest.raises(InputError, match=f"^environment variable LINKWISE_AGENT_{name}: {value.strip('[]')}: Input"):
         agent_settings("node-a")
 
 
