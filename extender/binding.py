@@ -6,7 +6,7 @@ tells: bound (confirm), gone or another (forget), or still unbound past the dead
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -49,13 +49,17 @@ class Bindings:
         self._in_hand: dict[str, asyncio.Future[None]] = {}  # by pod: whoever waits for its turn waits for this
         self._deadlines: dict[str, float] = {}  # promises whose POST had no answer: when it can no longer take effect
 
-    async def bind(self, call: BindCall, demand: Demand) -> BindOutcome:
-        """Bind the pod to the node, once, however often it is called."""
+    async def bind(self, call: BindCall, demand_of: Callable[[], Awaitable[Demand]]) -> BindOutcome:
+        """Bind the pod to the node, once, however often it is called; ``demand_of`` is asked only where it is not bound yet, and what it raises is not caught."""
         while call.uid in self._in_hand:
             await asyncio.wait([self._in_hand[call.uid]])
         with self._alone(call.uid):
             if call.uid in self._deadlines:
                 await self._resolve_if_answered(call.uid)
+            told = self._already(call)
+            if told is not None:
+                return told
+            demand = await demand_of()  # the watch may show the pod bound meanwhile
             return self._already(call) or await self._decide_and_post(call, demand)
 
     @contextmanager

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -272,10 +273,9 @@ class Verbs:
         """Bind the pod to the node with the allocation in the same write; the answer's Error is empty on success."""
         call = protocol.read_bind_call(body)
         try:
-            demand = self._demands.get(call.uid) or await self._demand_of_stored_pod(call)
+            outcome = await self.bindings.bind(call, partial(self._demand_of, call))
         except DemandError as error:
             return protocol.error_answer(f"pod {call.pod}: {error}")
-        outcome = await self.bindings.bind(call, demand)
         if not outcome.error:
             self._demands.pop(call.uid, None)
         bound = bound_of(call.node, outcome.error, outcome.plan, self.cluster.view())
@@ -298,8 +298,11 @@ class Verbs:
         else:
             self._recorder.record(Notice(call.namespace, call.name, call.uid, NoticeReason.PLACED, bound_text(bound)))
 
-    async def _demand_of_stored_pod(self, call: protocol.BindCall) -> Demand:
-        """Read the demand of a pod that this process has not filtered: a call after a restart."""
+    async def _demand_of(self, call: protocol.BindCall) -> Demand:
+        """Return what a pod asks for: as it was filtered, or as it is stored where this process has not filtered it, as after a restart."""
+        known = self._demands.get(call.uid)
+        if known is not None:
+            return known
         pod = await self._binder.read_pod(call.namespace, call.name)
         if pod is None:
             raise DemandError(f"it was not filtered by this process and is not stored, so it cannot be bound to {call.node}")

@@ -5,7 +5,7 @@ be shared. `extender_on` puts the real verbs over such a cluster, with a clock t
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from extender.cluster import Cluster
+from extender.demand import Demand, read_demand
 from extender.metrics import Metrics
 from extender.notices import Recorder
 from extender.sample_machines import sample
@@ -150,6 +151,15 @@ def unhealthy_gpus(node: str, gpus: object) -> JsonObject:
     """Return the ConfigMap in which gpushare's users name a node's unhealthy GPUs."""
     metadata = {"namespace": "kube-system", "name": f"unhealthy-gpu-{node}"}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"gpus": gpus}}
+
+
+def demand_of(asked: PodBuilder) -> Callable[[], Awaitable[Demand]]:
+    """Return what tells the demand of a pod, as `extender.binding` asks for it."""
+
+    async def read() -> Demand:
+        return read_demand(asked.build())
+
+    return read
 
 
 def pod(name: str = "pod", namespace: str = "default") -> PodBuilder:

@@ -26,7 +26,7 @@ from extender.cluster.kubelet_refusals import KubeletRefusals
 from extender.cluster.ledger import Entry, EntryState, Ledger
 from extender.cluster.machines import Machines, NodeTopology, microseconds
 from extender.cluster.observed import Difference, ObservedHolders
-from extender.cluster.pods import BoundPod, PlainPod, has_ended, name_of, node_of, read_bound_pod, read_plain_pod, uid_of
+from extender.cluster.pods import BoundPod, PlainPod, has_ended, kept, name_of, node_of, read_bound_pod, read_plain_pod, uid_of
 from extender.cluster.startup_taint import Awaited, StartupTaints, TaintedNode, awaited
 from extender.cluster.view import TentativeHold, View
 from extender.cluster.views import Views
@@ -254,15 +254,15 @@ class Cluster:
         if pod is None:
             self._pod_holds_nothing(raw)
             return
-        before = self._node_of_pod.get(pod.uid)
-        if before is not None and before != pod.node:
+        if self._node_of_pod.get(pod.uid, pod.node) != pod.node:
             self._take_out(pod.uid)
         if pod.uid not in self._node_of_pod:
             self._observed.came(pod, self._topologies.get(pod.node))
             self._arrived.append(pod)
         pod = self._unedited(pod)
-        self._bound.setdefault(pod.node, {})[pod.uid] = replace(pod, allocation=None)  # the annotation tells it again, in a tenth of the memory
-        self._node_of_pod[pod.uid] = pod.node
+        there = self._bound.setdefault(pod.node, {})
+        there[pod.uid] = kept(pod, there.get(pod.uid))
+        self._node_of_pod[pod.uid] = there[pod.uid].node
         self.unhold(pod.uid)
         self._count_pod(pod)
         self._note_assumed(pod)

@@ -15,7 +15,7 @@ from extender.placement import Placement
 from extender.protocol import BindCall, Binding, BindResult, BindVerdict
 from extender.sample_machines import sample
 from extender.settings import Settings
-from tests.builders import Clock, JsonObject, PodBuilder, gpushare_node, pod
+from tests.builders import Clock, JsonObject, PodBuilder, demand_of, gpushare_node, pod
 from topology.api import AllocatedGpu, Allocation
 from topology.api import annotations as keys
 
@@ -54,7 +54,7 @@ class Bench:
         self.bindings = Bindings(self.cluster, Placement(), self.api, Settings(), self.clock)
 
     async def bind(self, asked: PodBuilder) -> str:
-        return (await self.bindings.bind(call_of(asked), read_demand(asked.build()))).error
+        return (await self.bindings.bind(call_of(asked), demand_of(asked))).error
 
     def left(self) -> list[int]:
         """GiB left of each GPU, the least first."""
@@ -87,7 +87,7 @@ async def test_a_pod_of_ours_carries_none_of_them():
     table = Bench()
     table.cluster.apply_topology(sample("mesh", "b").to_object())
     asked = pod("p").shared(8)
-    await table.bindings.bind(BindCall("default", "p", asked.uid, "b"), read_demand(asked.build()))
+    await table.bindings.bind(BindCall("default", "p", asked.uid, "b"), demand_of(asked))
     assert list(table.api.posted[0].annotations) == [keys.ALLOCATION]
 
 

@@ -13,7 +13,7 @@ from extender.placement import Placement
 from extender.protocol import BindCall, Binding, BindResult, BindVerdict
 from extender.sample_machines import sample
 from extender.settings import Settings
-from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, cluster, extender_on, kube_node, pod
+from tests.builders import Clock, ClusterBuilder, JsonObject, PodBuilder, cluster, demand_of, extender_on, kube_node, pod
 from topology.api import Allocation
 from topology.topology_class import topology_class
 
@@ -61,7 +61,7 @@ class Bench:
 
     async def bind(self, asked: PodBuilder, node: str = "a") -> str:
         call = BindCall(asked.namespace, asked.name, asked.uid, node)
-        return (await self.bindings.bind(call, read_demand(asked.build()))).error
+        return (await self.bindings.bind(call, demand_of(asked))).error
 
     def free(self, node: str = "a") -> int:
         view = self.cluster.view()

@@ -372,6 +372,17 @@ async def test_the_owner_of_a_pod_that_holds_what_it_was_not_promised_is_told_on
 # --- what is remembered ---------------------------------------------------------------------------------------------
 
 
+async def test_what_a_pod_asks_for_is_remembered_until_its_bind_and_no_longer():
+    """So that pods that are bound take no room from those that wait; a call that comes once more finds the pod bound."""
+    extender = extender_on(MIXED, Settings(demands_kept=2))
+    waits, *others = (with_uid(ONE, number) for number in range(4))
+    extender.filter(waits)
+    for each in others:
+        await extender.place(each, "switched")
+    assert await extender.bind(waits, "switched") == ""
+    assert [await extender.bind(each, "switched") for each in others] == ["", "", ""]
+
+
 def rejected(asked: PodBuilder, node: str, started: datetime = NOW) -> dict[str, Any]:
     """Return a pod as kubelet's topology manager leaves it."""
     status = {"phase": "Failed", "reason": "TopologyAffinityError", "startTime": started.isoformat()}

@@ -12,6 +12,7 @@ from extender.cluster.pods import (
     TOPOLOGY_AFFINITY,
     RefusedPod,
     has_ended,
+    kept,
     node_of,
     read_bound_pod,
     read_plain_pod,
@@ -59,6 +60,19 @@ def test_a_pod_that_holds_gpus(builder: PodBuilder, gpus: int):
     assert (found.node, found.gpus, found.annotation, found.problem) == ("a", gpus, TWO, "")
     assert found.allocation is not None
     assert found.allocation.uuids() == {"GPU-1", "GPU-2"}
+
+
+def test_a_pod_that_is_told_once_more_is_kept_as_the_object_that_it_was():
+    """A list tells of all pods every ten minutes; its texts would stand beside those of the first one that others keep."""
+    running, pending = (read_bound_pod(pod().gpus(2).bound_to("a", TWO, phase).build(), GPU) for phase in ("Running", "Pending"))
+    again = read_bound_pod(json.loads(json.dumps(pod().gpus(2).bound_to("a", TWO).build())), GPU)
+    assert running is not None
+    assert pending is not None
+    assert again is not None
+    first = kept(running, None)
+    assert (first.allocation, first.annotation) == (None, TWO)
+    assert kept(again, first) is first
+    assert kept(pending, first) == kept(pending, None) != first
 
 
 def test_a_pod_that_came_around_linkwise_has_no_allocation_and_no_problem():

@@ -364,8 +364,8 @@ def test_a_pod_of_many_containers_that_does_not_fit_is_answered_without_trying_e
 
 def test_a_pod_of_many_containers_is_given_up_soon_on_each_of_many_nodes_that_are_nearly_full(looks: Callable[[], int]):
     """A filter call asks about hundreds, and one that outlasts the Lease ends the leader: a tenth of the work of a pod of few containers on each."""
-    wanted, random = shape(*[(APP, 1, 10 + number % 8) for number in range(20)]), Random(5)
-    rooms = [room_of([random.choice((0, 5, 11, 12, 20, 25, 33, 40, 60)) for _ in range(8)], offered=80) for _ in range(30)]
+    wanted, random = shape(*[(APP, 2, 10 + number) for number in range(8)]), Random(5)
+    rooms = [room_of([random.choice((11, 12, 20, 25, 33, 40)) for _ in range(8)], offered=80) for _ in range(30)]
     in_vain = [planned(wanted, HGX_H100_8, room) for room in rooms].count(None)
-    assert in_vain > 25
-    assert looks() < 300 * len(rooms)
+    assert in_vain > 5
+    assert looks() < 300 * in_vain + 20 * len(rooms)
