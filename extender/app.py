@@ -45,6 +45,7 @@ _GPUSHARE_VERBS: Final = ("filter", "bind")
 def make_app(verbs: Verbs, binder: Binder, metrics: Metrics, settings: Settings, gate: Gate | None = None) -> Calls:
     """Return the app over an extender; without a gate every call is answered."""
     gate = gate or OpenGate()
+    metrics.answering.set_function(lambda: float(gate.closed() is None))
     paths = [*_probes(verbs, metrics, gate), Mount("/", _LoadedWhenAsked(partial(_read_app, verbs, binder, gate)))]
     return Calls(_routes(verbs), Starlette(routes=paths, lifespan=_lifespan(verbs, gate)), metrics, gate, settings.most_body_bytes)
 

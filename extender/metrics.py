@@ -29,6 +29,9 @@ class Metrics:
         self.state_age = Gauge(
             "linkwise_state_age_seconds", "For how long the state may have missed something; 0 while all watches are open", registry=self.registry
         )
+        self.answering = Gauge(
+            "linkwise_answering", "1 while this replica answers kube-scheduler's calls, 0 while it stands by", registry=self.registry
+        )
         self.waiting_pods = Gauge("linkwise_waiting_pods", "Pods that no node could take when they were asked about", registry=self.registry)
         self.events_waiting = Gauge("linkwise_events_waiting", "Events on pods that are still to be posted", registry=self.registry)
         self.rows_looked_at = Counter("linkwise_rows_looked_at", "Nodes that were looked at, by kind of answer", ["answer"], registry=self.registry)

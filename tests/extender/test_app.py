@@ -385,6 +385,7 @@ async def test_metrics_count_calls_gpus_and_nodes(calls: httpx.AsyncClient):
         'linkwise_nodes{reason="FITS"} 3.0',
         'linkwise_nodes{reason="STALE"} 0.0',
         "linkwise_promises 0.0",
+        "linkwise_answering 1.0",
     } <= lines
 
 

@@ -284,8 +284,10 @@ async def test_a_state_that_is_too_old_is_not_answered_from_and_is_right_again_b
             server.cut_watches()
             await comes_true(replica.refusal)
             said = await replica.refusal()
+            assert "linkwise_answering 0.0" in (await replica.http.get("/metrics")).text
         assert said.startswith("the state is 0 s old, because the API server does not answer; up to 0.2 s are allowed")
         await replica.leads()
+        assert "linkwise_answering 1.0" in (await replica.http.get("/metrics")).text
 
 
 # --- looking after things -------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ tables are in `tables`, the arithmetic over masks in `subsets` and `packing`, th
 while can be worked out in another process (`apart`).
 """
 
+from topology.topology_class.models import accepts_model
 from topology.topology_class.packing import Tables
 from topology.topology_class.subsets import members, union
-from topology.topology_class.tables import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, TopologyClass, accepts_model, topology_class
+from topology.topology_class.tables import ALMOST, ISLAND, SEED_WEIGHTS, GpuSet, TopologyClass, topology_class
 
 __all__ = ["ALMOST", "ISLAND", "SEED_WEIGHTS", "GpuSet", "Tables", "TopologyClass", "accepts_model", "members", "topology_class", "union"]

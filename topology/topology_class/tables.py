@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import combinations
 from types import MappingProxyType
@@ -29,6 +28,7 @@ from topology.inventory import Gpu, Inventory
 from topology.links import Distance, LinkCode
 from topology.matrix import LinkMatrix
 from topology.topology_class.best_effort import BestEffort, pair_scores
+from topology.topology_class.models import accepts_model
 from topology.topology_class.packing import KB_PER_GB, Packing, Tables, at_most, is_quick, packing
 from topology.topology_class.subsets import best_inside, members, over_pairs, union
 
@@ -442,16 +442,6 @@ class TopologyClass:
     def _check(self, mask: int = 0, k: int = 0) -> None:
         if not 0 <= mask < 1 << self.size or k < 0:
             raise InternalError(f"asked a class of {self.size} GPUs for {k} of mask {mask:#b}")
-
-
-def accepts_model(globs: str, model: str | None) -> bool:
-    """Tell whether a model matches a glob, or any of several with commas between them, whatever the case; an unknown model matches only ``*``.
-
-    >>> accepts_model("*T4*, *A10*", "Tesla T4"), accepts_model("*", None)
-    (True, True)
-    """
-    patterns = (glob.strip().upper() for glob in globs.split(","))
-    return any(pattern == "*" or (model is not None and fnmatchcase(model.upper(), pattern)) for pattern in patterns)
 
 
 def _frozen(array: _Array) -> _Array:
