@@ -16,12 +16,8 @@ import typer
 from topology.cli import app, printable
 from topology.errors import InputError
 
-_NO_ROOM: Final = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EIO,
-)  # what a file says that stdout was sent to; a pipe that is closed is typer's business
+# What a file says that stdout was sent to; a pipe that is closed is typer's business.
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @app.command()

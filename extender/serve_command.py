@@ -41,11 +41,11 @@ class ServeOptions:
         for option, file in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key), ("--client-ca", self.client_ca)):
             if file is not None and not file.is_file():
                 raise InputError(f"{option} {file}: no such file; accepted: a PEM file")
-        _check(self.tls_cert, self.tls_key, self.client_ca)
+        _check_certificates(self.tls_cert, self.tls_key, self.client_ca)
         return Tls(self.tls_cert, self.tls_key, self.client_ca)
 
 
-def _check(cert: Path, key: Path, client_ca: Path | None) -> None:
+def _check_certificates(cert: Path, key: Path, client_ca: Path | None) -> None:
     """Raise InputError for files that TLS cannot be served with: now, and not when the whole cluster has been taken in."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

@@ -352,30 +352,33 @@ def test_a_gpu_of_a_pod_deleted_by_force_is_free_when_its_processes_have_ended(n
     assert node.start(second) == {"main": {gpus[1]}}
 
 
+def two_for_one_gpu(node: HandOffNode) -> tuple[JsonObject, JsonObject]:
+    """Return a pod that runs on the second GPU, and one that is about to start there."""
+    uuid = node.topology.spec.gpus[1].uuid
+    first, second = node.bind(pod("first").holding(NODE, uuid)), node.bind(pod("second").holding(NODE, uuid))
+    node.run(first)
+    node.kubelet.admit(second)
+    return first, second
+
+
 def test_a_gpu_that_becomes_free_within_the_patience_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The start comes back when the other has ended."""
     with hand_off_node(tmp_path_factory.mktemp("n"), start_patience_s=20.0) as node:
         plugin = node.start_agent()
-        uuid = node.topology.spec.gpus[1].uuid
-        first, second = node.bind(pod("first").holding(NODE, uuid)), node.bind(pod("second").holding(NODE, uuid))
-        node.run(first)
-        node.kubelet.admit(second)
+        first, second = two_for_one_gpu(node)
 
         def ends(_seconds: float) -> None:
             node.delete(first)
 
         plugin.hand_off._pause = ends
-        assert node.start(second) == {"main": {uuid}}
+        assert node.start(second) == {"main": {node.topology.spec.gpus[1].uuid}}
 
 
 def test_a_start_that_waits_is_refused_at_once_when_the_agent_ends(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The event that lets pauses end is set for good then: the start would go round without a pause until its patience is over, and keep the process."""
     with hand_off_node(tmp_path_factory.mktemp("n"), start_patience_s=20.0) as node:
         plugin = node.start_agent()
-        uuid = node.topology.spec.gpus[1].uuid
-        first, second = node.bind(pod("first").holding(NODE, uuid)), node.bind(pod("second").holding(NODE, uuid))
-        node.run(first)
-        node.kubelet.admit(second)
+        _, second = two_for_one_gpu(node)
         pauses: list[float] = []
 
         def ends(seconds: float) -> bool:
