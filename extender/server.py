@@ -70,6 +70,11 @@ def server(app: ASGIApp, announce: Callable[[str], None], url: str, tls: Tls | N
             await super().startup(sockets)
             announce(url)
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            if self.force_exit:  # a second signal: uvicorn waits for no connection any more, and does not end what the app has begun, which would be told as a traceback
+                await self.lifespan.shutdown()
+
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             """End on a signal and return: uvicorn would raise it once more, and nothing that comes after the server (giving up the lease) would run."""

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import yaml
 
 from extender.cli import main
 from tests.builders import cluster, pod
+from tests.e2e.program import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = cluster().bridges("pairs").mesh("mesh").with_pods(pod("two").gpus(2), pod("greedy").gpus(2).min_bandwidth(999))
@@ -125,11 +127,24 @@ def test_an_argument_that_is_no_text_is_named_as_well_as_it_can_be():
     assert (done.returncode, done.stderr) == (2, "linkwise: workload /no/? cannot be read: No such file or directory\n")
 
 
+@pytest.mark.parametrize("interrupts", [1, 2], ids=["one interrupt", "an impatient one as well"])
 @pytest.mark.parametrize("stdout", [">&-", ">/dev/full"])
-def test_the_extender_serves_where_nobody_reads_its_stdout(stdout: str):
+def test_the_extender_serves_where_nobody_reads_its_stdout(stdout: str, interrupts: int):
     """The line with the address is no reason to fail; an interrupt ends it in good order."""
-    done = _in_a_shell(f"timeout --preserve-status -s INT 3 LINKWISE serve --port 0 --snapshot $1 {stdout}", SAMPLE)
-    assert (done.returncode, done.stderr) == (0, "")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = f"exec {sys.executable} -m extender serve --port {port} --snapshot {SAMPLE} {stdout}"
+    with subprocess.Popen(["/bin/bash", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for is_up in (True, False)[:interrupts]:  # the second one finds it ending
+            wait_until(lambda is_up=is_up: process.poll() is not None or _is_up(port) is is_up, 30, "it is up, or goes")
+            process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=20)
+    assert (process.returncode, told) == (0, "")
+
+
+def _is_up(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.parametrize(
