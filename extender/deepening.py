@@ -49,7 +49,8 @@ class Deepening:
             return False
         kinds = [kind for kind in todo if kind.next_depth is depth]
         try:
-            tables = await asyncio.wait_for(work_out([kind.links for kind in kinds], depth), _MOST_S)
+            async with asyncio.timeout(_MOST_S):
+                tables = await work_out([kind.links for kind in kinds], depth)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other classes must not wait for it
             # They stay as they are, which is a lower bound; the same again would end the same way.
             self._given_up |= {kind.version for kind in kinds}

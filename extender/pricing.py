@@ -52,7 +52,8 @@ class Pricing:
 
     async def _found(self, questions: list[Question]) -> Found:
         try:
-            return answered(questions, await asyncio.wait_for(output_of("extender.placement.apart", requested(questions)), _MOST_S))
+            async with asyncio.timeout(_MOST_S):
+                return answered(questions, await output_of("extender.placement.apart", requested(questions)))
         except Exception as error:  # noqa: BLE001 - whatever it is, demands must not wait for it for ever
             _log.warning("prices not worked out beside the calls, please report", **{log_keys.REASON: str(error) or type(error).__name__})
             return answered(questions, worked_out(requested(questions)))

@@ -6,7 +6,6 @@ Stopping: no new calls, what is in flight ends, the Lease is given up, and only 
 """
 
 import asyncio
-import contextlib
 import gc
 import math
 import os
@@ -33,6 +32,7 @@ from extender.kube.bind import KubeBinder
 from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
 from extender.kube.events import KubeEvents
 from extender.kube.lease import Leadership, LeaseName
+from extender.kube.rest import rest_until
 from extender.kube.sinks import ConfigMapSink, NodeSink, PodSink, TopologySink
 from extender.kube.untaint import Untainter
 from extender.kube.watch import NODES, PODS, TOPOLOGIES, UNHEALTHY, Reflector
@@ -148,8 +148,7 @@ async def serve_cluster(access: Access, address: Address, settings: Settings, an
 
         async def first_the_lease() -> None:
             """Let a process that can have the Lease at once list once: a list from before would not be fresh enough to lead."""
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(leadership.looked.wait(), _FIRST_LOOK_S)
+            await rest_until(leadership.looked, _FIRST_LOOK_S)
 
         async def first_the_topologies() -> None:
             """Let pods come to nodes that are known: whatever came before its node's GPUs were known would be counted twice."""

@@ -8,7 +8,6 @@ it goes on at once. Whoever leads anew, also after such a gap, lists everything 
 """
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import structlog
 
 from extender import log_keys
 from extender.kube.client import MERGE_PATCH, ApiRefusedError, Body, KubeClient, NoAnswerError
+from extender.kube.rest import rest_until
 
 _log = structlog.get_logger()
 JsonObject = dict[str, Any]
@@ -164,8 +164,7 @@ class Leadership:
 
     async def _rest(self, seconds: float) -> None:
         self._ready.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ready.wait(), seconds)
+        await rest_until(self._ready, seconds)
 
     async def _read(self) -> JsonObject | None:
         try:

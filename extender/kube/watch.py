@@ -6,7 +6,6 @@ resync does it even where nobody noticed a loss. The informer of the official cl
 """
 
 import asyncio
-import contextlib
 import math
 import random
 import time
@@ -19,6 +18,7 @@ import structlog
 
 from extender import log_keys
 from extender.kube.client import ApiRefusedError, KubeClient, NoAnswerError
+from extender.kube.rest import rest_until
 from extender.memory import give_back_freed_memory
 from extender.raw_list import ListReader
 from topology.api.annotations import GPUSHARE_NAMESPACE
@@ -138,8 +138,7 @@ class Reflector:
 
     async def _rest(self, seconds: float) -> None:
         """Wait, unless somebody asks for a new list."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._relist.wait(), seconds)
+        await rest_until(self._relist, seconds)
 
     async def list_afresh(self) -> None:
         """List once more, from now on, and return when that list has been taken in: a new leader may trust nothing older."""

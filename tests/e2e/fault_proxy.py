@@ -258,7 +258,8 @@ class FaultProxy:
         try:
             while _connected(request):
                 try:
-                    since, chunk = await asyncio.wait_for(arrived.get(), 0.5)
+                    async with asyncio.timeout(0.5):
+                        since, chunk = await arrived.get()
                 except TimeoutError:  # a look at whether the caller is still there: an idle watch writes nothing that could fail
                     continue
                 while self._loop.time() - since < self._lag(path):  # noqa: ASYNC110 - the rules live behind a thread's lock

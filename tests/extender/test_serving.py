@@ -72,7 +72,8 @@ class Served:
         """End it as Kubernetes does."""
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "the signal would end this test run"
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(self.task, 10)
+        async with asyncio.timeout(10):
+            await self.task
 
 
 async def comes_true(condition: Callable[[], Awaitable[object]], seconds: float = 10.0) -> None:

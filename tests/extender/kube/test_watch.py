@@ -358,14 +358,16 @@ async def test_a_fresh_list_does_not_wait_for_the_end_of_a_watch_or_of_a_pause(
     await down.hit.wait()
     await asyncio.sleep(0.01)
     running.clock.now += 1
-    await asyncio.wait_for(running.reflector.list_afresh(), 5)
+    async with asyncio.timeout(5):
+        await running.reflector.list_afresh()
 
 
 async def test_a_fresh_list_waits_for_a_server_that_is_away(server: LocalApiServer, running: Running) -> None:
     await running.watching()
     running.clock.now += 1
     down = server.fault("GET", PODS, Fault.DROP, times=3)
-    await asyncio.wait_for(running.reflector.list_afresh(), 5)
+    async with asyncio.timeout(5):
+        await running.reflector.list_afresh()
     assert down.times == 0
 
 
